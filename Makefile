@@ -10,7 +10,7 @@ COMMA := ,
 # Tests start a thousand processes; each would compile the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-all test-core test-extra lint docs dist install clean
+.PHONY: quickstart test test-all test-core test-extra test-newest test-lowest lint docs dist install clean
 
 quickstart: install
 	$(BIN)/mtlscale run quickstart
@@ -55,6 +55,21 @@ test-extra:
 	  --editable '.[test$(addprefix $(COMMA),$(filter-out none,$(EXTRA)))]'
 	$(ALONE)/bin/mtlscale run quickstart --fast --home $(ALONE)/home
 	$(ALONE)/bin/python -m pytest $(TESTS_$(EXTRA))
+
+# The newest releases that the ranges of pyproject.toml allow, and the lowest ones, each in an environment of its own:
+# make test-lowest TESTS='tests/solvers tests/balancing'
+TESTS :=
+
+test-newest:
+	$(PYTHON) -m venv --clear build/newest
+	build/newest/bin/python -m pip install --quiet --upgrade --editable '.[dev]'
+	build/newest/bin/python -m pytest $(TESTS)
+
+test-lowest:
+	$(PYTHON) -m venv --clear build/lowest
+	$(PYTHON) tests/lowest_versions.py pyproject.toml > build/lowest/constraints.txt
+	build/lowest/bin/python -m pip install --quiet --constraint build/lowest/constraints.txt --editable '.[dev]'
+	build/lowest/bin/python -m pytest $(TESTS)
 
 lint: install
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from disturbance import disturbed
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -24,7 +25,6 @@ from mtlscale.execution.preparing.prepare import prepare
 
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
 
-torch.set_num_threads(1)
 if "PYTEST_XDIST_WORKER" in os.environ:  # so do the processes that tests start: each core has a process already
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A machine that is busy is no failure of what is tested.
@@ -34,6 +34,24 @@ settings.load_profile("any machine")
 MOST_PROCESSES = 4  # a process holds a gigabyte, and one of them has all tests that start Ray
 RAY_MEMORY = 6 << 30  # bytes that Ray, its workers and a process of tests may have together
 ENOUGH_MEMORY = 12 << 30  # bytes, for one process more than cores
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What the numeric folders have to bear: another processor's rounding, and sums over several threads."""
+    group = parser.getgroup("mtlscale")
+    group.addoption("--disturb", type=float, default=0.0, help="what float64 numbers begin with is off by this: 1e-15")
+    group.addoption("--torch-threads", type=int, default=1, help="threads of torch in each process of tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(config.getoption("--torch-threads"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def disturbance(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Begin a little off for `--disturb`: what a test holds has to be well conditioned."""
+    with disturbed(pytestconfig.getoption("--disturb"), numbers=True):
+        yield
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

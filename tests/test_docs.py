@@ -14,7 +14,7 @@ import properties
 import pytest
 import reference
 
-from mtlscale.config.registry.components import build
+from mtlscale.config.registry.components import names
 from mtlscale.config.registry.extensions import POINTS
 from mtlscale.config.registry.installed import GROUP
 
@@ -105,7 +105,29 @@ def test_picture_and_page_show_every_package() -> None:
 )  # fmt: skip
 def test_marks_of_balancers_are_those_that_the_literature_proves(name: str, no_conflict: bool, linear: bool) -> None:
     """Quinton & Rey, Jacobian Descent for Multi-Objective Optimization, 2024, table 1."""
-    assert properties.properties(build("balancers", name))[2:] == (no_conflict, linear)
+    marks = properties.known()[name]
+    assert (marks["no conflict"] == properties.YES, marks["linear"] == properties.YES) == (no_conflict, linear)
+
+
+TRIED = [name for name in names("balancers", plugins=False) if properties.default(name) is not None]
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_no_mark_of_a_balancer_is_refuted_by_the_first_draws(name: str) -> None:
+    written = properties.known().get(name)
+    assert written is not None, f"its results have changed: run `{reference.COMMAND}`, which measures what it keeps"
+    balancer, order = properties.default(name), (properties.NO, properties.FIRST, properties.YES)
+    assert balancer is not None
+    for mark, found in properties.marks(balancer, (properties.FEW,)).items():
+        assert order.index(written[mark]) <= order.index(found), mark
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIED)
+def test_marks_of_balancers_are_those_of_a_thousand_draws(name: str) -> None:
+    balancer = properties.default(name)
+    assert balancer is not None
+    assert properties.marks(balancer) == properties.known()[name]
 
 
 @pytest.mark.parametrize("page", reference.pages(), ids=lambda page: page.stem)

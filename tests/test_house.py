@@ -15,9 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for folder in ("mtlscale", "pipelines") for path in (ROOT / folder).rglob("*.py"))
-MOST_LINES_OF_A_MODULE = 370  # blank ones and docstrings aside
-MOST_LINES_OF_A_CLASS = 265
-MOST_LINES_OF_A_FUNCTION = 60
+MOST_LINES_OF_A_MODULE = 400  # blank ones and docstrings aside
+MOST_LINES_OF_A_CLASS = 280
+MOST_LINES_OF_A_FUNCTION = 100  # one story may be that long
 MOST_MODULES_OF_A_FOLDER = 15
 
 

@@ -68,6 +68,7 @@ def test_the_workflows_run_what_anybody_runs() -> None:
         "default": ["make test PYTHON=python"],
         "lint": ["make lint"],
         "core": ["make test-core"],
+        "versions": ['make "test-$WHICH"'],
         "extras": ['make test-extra EXTRA="$EXTRA"'],
         "nightly": ["npm install --prefix tests/browser", ".ci/run", "make test-all"],
     }

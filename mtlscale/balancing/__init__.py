@@ -12,8 +12,10 @@ from mtlscale.balancing.contract import (
     State,
     ValidationBalancer,
     balance,
+    balanced_tasks,
     direct,
     look_again,
+    look_ahead_weights,
     rehearsal,
 )
 from mtlscale.balancing.decorated import balancer
@@ -26,8 +28,10 @@ __all__ = [
     "State",
     "ValidationBalancer",
     "balance",
+    "balanced_tasks",
     "balancer",
     "direct",
     "look_again",
+    "look_ahead_weights",
     "rehearsal",
 ]

@@ -30,27 +30,32 @@ class Balancer(Component):
     The training loop sets the entries of the state that are named in `hints` before each call; `init` gives them
     neutral values. There are three:
 
-    - "precision" [...]: eps of the type in which the gradients were computed (default: float64's).
+    - "precision" [...]: eps of the type in which the gradients were computed (default: float64's). Lengths read off a
+      Gramian are known only so far: `mtlscale.solvers.length_bounds`.
     - "task_scale" [..., T]: the factors that the losses were multiplied by before the call (default: ones). It is one
       of `per_task`, too.
     - "preference" [..., T]: how much each task matters, from the settings; the loop sets it only where preferences are
       drawn for a network that is conditioned on them.
 
     A balancer with `needs_post_step_losses` gets the losses of the same batch once more, after the optimiser's step.
-    Where tasks have no labels in a step, call `balance`, `direct` and `look_again` instead of the methods themselves.
+    Where tasks have no labels in a step, or are at rest (`balanced_tasks`), call `balance`, `direct` and `look_again`
+    instead of the methods themselves.
     """
 
     kind: ClassVar[str] = "balancers"
     needs: ClassVar[Needs] = "losses"  # the cheapest input that suffices
     cost: ClassVar[str] = "1 backward"  # cost of a step, shown by `mtlscale list`
     # Heads and other task parameters: weighted with the losses ("weighted"), or plain gradients times 1/T ("mean") or
-    # times 1 ("sum"), matching the scale of the shared direction (docs/methods.md).
+    # times 1 ("sum"), matching the scale of the shared direction (docs/methods.md). T are the tasks of the step.
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "weighted"
     at: ClassVar[Literal["parameters", "representation"]] = "parameters"  # where the Gramian is computed
     # Whether heads also learn to bring their gradients at the representation closer to the weighted sum of all tasks';
     # it then has the settings `lam`, their weight, and `limit`, the largest part of a head's own gradient.
     aligns_heads: ClassVar[bool] = False
-    positive_losses: ClassVar[bool] = False  # True: negative losses are an error that names the task
+    # Made for losses ≥ 0: a negative one is an error that names the task, unless the formula takes it, too. A task is
+    # left out of steps in which its loss is 0.
+    positive_losses: ClassVar[bool] = False
+    takes_negative: ClassVar[bool] = False
     per_task: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last dimension is the task
     per_pair: ClassVar[tuple[str, ...]] = ()  # entries of the state whose last two dimensions are tasks
     only_in_init: ClassVar[tuple[str, ...]] = ()  # knobs that `init` alone reads: batched trials may differ in them
@@ -96,7 +101,8 @@ class Balancer(Component):
         """Return the next state, at the end of an epoch.
 
         Args:
-            losses: Training losses [..., T] averaged over the epoch, as the tasks define them (without `task_scale`).
+            losses: Training losses [..., T] averaged over the steps of the epoch that balanced the task, as the tasks
+                define them (without `task_scale`); NaN where there was none.
             state: The state after the epoch's last step.
         """
         return state
@@ -270,7 +276,7 @@ class ValidationBalancer(Balancer):
     eta: float  # the look-ahead's learning rate
 
     def lookahead(self, state: State) -> Tensor:
-        """Return the weights v [..., T] of the look-ahead step."""
+        """Return the weights v [..., T] of the look-ahead step among the tasks of the state, as a call returns them."""
         raise NotImplementedError
 
 
@@ -286,6 +292,39 @@ class ModuleBalancer(Balancer):
 
     needs: ClassVar[Needs] = "modules"
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "sum"
+
+
+def balanced_tasks(balancer: Balancer, losses: Tensor, present: Tensor, squares: Tensor | None = None) -> Tensor:
+    """Return which tasks a step balances, bool [..., T]: those with labels that are not at rest.
+
+    A task is at rest where its loss and its gradient are exactly 0, as those of masked labels and of satisfied hinges
+    are. A balancer that compares gradients or divides by losses would learn from it what is not so; it is asked about
+    the others alone, as if the task had no label. A balancer that does neither weighs the task like any other.
+
+    Args:
+        balancer: The balancer to call.
+        losses: Task losses [..., T].
+        present: Whether each task has labels in this step, bool [..., T].
+        squares: Squared norms [..., T] of the task gradients, or other numbers that are 0 where a gradient is; None if
+            they are not known. A loss of 0 then suffices: it is the least that a loss may be, so its gradient is 0.
+    """
+    if balancer.needs == "losses" and not balancer.positive_losses:
+        return present
+    at_rest = losses == 0
+    if not bool(at_rest.any()):
+        return present
+    return present & ~(at_rest if squares is None else at_rest & (squares == 0))
+
+
+def look_ahead_weights(balancer: ValidationBalancer, state: State, present: Tensor) -> Tensor:
+    """Return the weights [..., T] of the look-ahead step among the tasks that are `present` [T], 0 for the others."""
+    if bool(present.all()):
+        return balancer.lookahead(state)
+    weights = torch.zeros_like(balancer.lookahead(state))
+    if bool(present.any()):
+        index = present.nonzero().squeeze(-1)
+        weights[..., index] = balancer.lookahead(_part(balancer, state, index))
+    return weights
 
 
 def balance(

@@ -19,6 +19,13 @@ def log_of(log_weights: Tensor) -> Tensor:
     return torch.where(mass.abs() < _ROUNDING, 0.0, mass)
 
 
+def shares(weights: Tensor) -> Tensor:
+    """Return weights [..., S] over their sum: exactly as they are for all tasks' weights, equal where all are zero."""
+    mass = _mass(weights)
+    positive = mass > 0
+    return torch.where(positive, weights / torch.where(positive, mass, 1.0), 1.0 / weights.shape[-1])
+
+
 def project(weights: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
     """Move weights on the simplex and keep their sum.
 
@@ -31,8 +38,13 @@ def project(weights: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
         shares if the weights are all zero.
         Second, the weights to keep: these shares times that sum.
     """
-    mass = weights.sum(-1, keepdim=True)
-    mass = torch.where((mass - 1.0).abs() < _ROUNDING, 1.0, mass)
+    mass = _mass(weights)
     positive = mass > 0
-    shares = project_simplex(torch.where(positive, (weights + change) / torch.where(positive, mass, 1.0), 0.0 * change))
-    return shares, mass * shares
+    moved = torch.where(positive, (weights + change) / torch.where(positive, mass, 1.0), 0.0 * change)
+    point = project_simplex(moved)
+    return point, mass * point
+
+
+def _mass(weights: Tensor) -> Tensor:
+    mass = weights.sum(-1, keepdim=True)
+    return torch.where((mass - 1.0).abs() < _ROUNDING, 1.0, mass)

@@ -14,8 +14,8 @@ from mtlscale.config.run.run_parts import IDENTITY, settings
 
 # What the training loop asks a balancer about; a wrapper answers as the balancer inside it does.
 _ASKED = (
-    "needs", "heads", "at", "aligns_heads", "positive_losses", "per_task", "per_pair", "counters", "traced",
-    "hints", "needs_post_step_losses", "ascent", "batchable",
+    "needs", "heads", "at", "aligns_heads", "positive_losses", "takes_negative", "per_task", "per_pair", "counters",
+    "traced", "hints", "needs_post_step_losses", "ascent", "batchable",
 )  # fmt: skip
 _WEIGHTS = ("losses", "gramian")  # needs of the balancers that return one weight per task
 

@@ -17,7 +17,7 @@ from mtlscale.batched.linear_hooks import Taps
 from mtlscale.batched.network import BatchedNetwork
 from mtlscale.batched.parameter_layout import Layout
 from mtlscale.batched.streams import Streams
-from mtlscale.solvers import layer_gramian
+from mtlscale.solvers import inner_products, layer_gramian
 
 Gradients = list[Tensor | None]  # one entry per slot; None where no loss reaches it
 
@@ -163,7 +163,7 @@ def gramian(rows: Gradients, layout: Layout, example: Tensor) -> Tensor:
         row = rows[i]
         if row is not None:
             flat = row.reshape(*row.shape[:2], -1)
-            k += (flat @ flat.mT).to(torch.float64)
+            k += inner_products(flat, flat)
     return k
 
 

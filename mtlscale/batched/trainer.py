@@ -108,7 +108,7 @@ class BatchedTrainer:
     def _close(self, epoch: int, started: float, trained: float) -> None:
         """Validate, choose, record the epoch, and let go of the trials that stop early."""
         session, names = self.session, self.session.layout.names
-        session.update.on_epoch_end(session.tally.mean_losses)
+        session.update.on_epoch_end(session.tally.balanced_losses)
         last = epoch == self.spec.epochs
 
         vals: list[Metrics] = [{} for _ in self.runs]

@@ -7,6 +7,7 @@ in `differentiate`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -69,6 +70,7 @@ class BatchedUpdate:
             )
             for run, balancer in zip(runs, self.balancers, strict=True)
         ]
+        self.balanced: Tensor | None = None  # tasks [B, T] that the last step balanced
         self.state: State = {key: torch.stack([state[key] for state in states]).cpu() for key in states[0]}
 
     @property
@@ -106,8 +108,8 @@ class BatchedUpdate:
             stats = self._step_stats(graph, step, k)
             per_sum = stats.per_sum
             weights = self._balance(stats, stats.gramian(per_sum), step)
-            own_factors = head_weights(self._first_balancer, weights, stats.present) * per_sum
-            return StepResult(stats.losses, weights), differentiate.joined(
+            own_factors = head_weights(self._first_balancer, weights, stats.present, stats.balanced) * per_sum
+            return StepResult(stats.losses, weights, stats.balanced), differentiate.joined(
                 graph, layout, rows, weights * per_sum, own_factors
             )
 
@@ -119,15 +121,19 @@ class BatchedUpdate:
             weights = self._balance(stats, None, step)
             per_sum, of_heads = stats.per_sum, None
             if self._first_balancer.heads != "weighted" and not layout.independent:
-                of_heads = head_weights(self._first_balancer, weights, stats.present) * per_sum
-            return StepResult(stats.losses, weights), differentiate.weighted(graph, layout, weights * per_sum, of_heads)
+                of_heads = head_weights(self._first_balancer, weights, stats.present, stats.balanced) * per_sum
+            return StepResult(stats.losses, weights, stats.balanced), differentiate.weighted(
+                graph, layout, weights * per_sum, of_heads
+            )
 
         rows = differentiate.by_task(graph, layout)
         stats = self._step_stats(graph, step, differentiate.gramian(rows, layout, graph.sums))
         per_sum = stats.per_sum
         weights = self._balance(stats, stats.gramian(per_sum), step)
-        own_factors = head_weights(self._first_balancer, weights, stats.present) * per_sum
-        return StepResult(stats.losses, weights), differentiate.combine(rows, layout, weights * per_sum, own_factors)
+        own_factors = head_weights(self._first_balancer, weights, stats.present, stats.balanced) * per_sum
+        return StepResult(stats.losses, weights, stats.balanced), differentiate.combine(
+            rows, layout, weights * per_sum, own_factors
+        )
 
     def _uphill(self, values: Sequence[Tensor], parts: Sequence[StreamBatch], step: int) -> list[Tensor]:
         """Return the slots as they are for balancers that look ahead: moved along the gradient of the mean loss."""
@@ -162,7 +168,7 @@ class BatchedUpdate:
             return None
         graph = differentiate.forward(self.network, self.train, values, parts)
         stats = self._stats_of(graph)
-        weights = stats.present / len(self.names)
+        weights = stats.present / stats.present.sum(1, keepdim=True).clamp(min=1)
         return differentiate.weighted(graph, self.layout, weights * stats.per_sum, None)
 
     @torch.no_grad()
@@ -173,7 +179,8 @@ class BatchedUpdate:
             Leaving: If a trial's losses are not finite.
         """
         stats = self._step_stats(differentiate.forward(self.network, self.train, values, parts), step)
-        self.state = self.balancer.look_again(stats.losses * stats.scale, self.state, stats.present)
+        assert self.balanced is not None, "a step comes first"
+        self.state = self.balancer.look_again(stats.losses * stats.scale, self.state, stats.present & self.balanced)
 
     def on_epoch_end(self, losses: Tensor) -> None:
         """Tell the balancers the training losses [B, T] averaged over the epoch."""
@@ -191,6 +198,7 @@ class BatchedUpdate:
         """Keep only the trials at these positions."""
         self.balancers = [self.balancers[trial] for trial in trials]
         self.state = {key: value[list(trials)] for key, value in self.state.items()}
+        self.balanced = None if self.balanced is None else self.balanced[list(trials)]
         if self.balancers:
             self.balancer = BatchedBalancer(self.balancers)
 
@@ -214,7 +222,8 @@ class BatchedUpdate:
     def _stats_of(self, graph: differentiate.Graph, k: Tensor | None = None) -> StepStats:
         numbers = [graph.sums.detach(), graph.counts, *([] if k is None else [k.flatten(1)])]
         host = torch.cat([n.to(torch.float64) for n in numbers], dim=1).cpu()
-        return StepStats.of(host, self._first_balancer, len(self.names), scaled=False, gramian=k is not None)
+        stats = StepStats.of(host, self._first_balancer, len(self.names), scaled=False, gramian=k is not None)
+        return stats if self._balances else replace(stats, balanced=stats.present)
 
     def _balance(self, stats: StepStats, k: Tensor | None, step: int) -> Tensor:
         """Return the weights [B, T] of the shared updates.
@@ -225,10 +234,10 @@ class BatchedUpdate:
         if not self._balances:
             return stats.present.to(torch.float64)
         state = with_hints(self._first_balancer, self.state, self.precision, stats.scale)
-        weights, after = self.balancer.balance(stats.losses * stats.scale, k, state, stats.present)
+        weights, after = self.balancer.balance(stats.losses * stats.scale, k, state, stats.balanced)
         if not bool(weights.isfinite().all()):
             invalid = (~weights.isfinite()).any(1).nonzero().flatten().tolist()
             raise Leaving({b: bad_weights(self.balancers[b], weights[b], step) for b in invalid})
 
-        self.state = after
+        self.state, self.balanced = after, stats.balanced
         return weights

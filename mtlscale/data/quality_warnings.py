@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from mtlscale.data.format.manifest import Manifest
 
@@ -39,12 +40,30 @@ def remarks(label: str, manifest: Manifest) -> Iterator[str]:
     if cuts := notes.get("cuts_in_long_sentences"):
         length = options.get("length")
         yield f"{label}: sentences longer than `length` = {length} are cut {sum(cuts.values())} times: {_counts(cuts)}"
+    if unseen := notes.get("tags_not_in_training"):
+        yield f"{label}: tags that training does not have are classes that no method has seen: {_counts(unseen)}"
     if unknown := notes.get("unknown_categories"):
         yield f"{label}: values that training does not have count as unknown: {_counts(unknown)}"
     if hashed := notes.get("hashed_categories"):
         yield f"{label}: columns with more categories than `most_categories` are hashed: {_counts(hashed)}"
+    for column, reason in notes.get("left_out", {}).items():
+        yield f"{label}: column {column!r} is no input: {reason}"
+    for column, what in notes.get("looks_like", {}).items():
+        yield f"{label}: column {column!r} looks like {what} and is taken as a category"
+    yield from (f"{label}: {line}" for line in word_lines(notes))
     for column, target in notes.get("perfect_predictors", {}).items():
         yield f"{label}: column {column!r} gives target {target!r} away without an error; leave it out of `features`"
+
+
+def word_lines(notes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each column in which a word such as NA is a value, or stands for empty cells among texts."""
+    for column, counts in notes.get("words_as_values", {}).items():
+        for word, count in counts.items():
+            yield (f"{count} cells of {column!r} are the text {word}, kept as a value; `missing: [{word}]` makes them "
+                   "empty cells")  # fmt: skip
+    for column, counts in notes.get("words_as_empty", {}).items():
+        for word, count in counts.items():
+            yield f"{count} cells of {column!r} are the text {word}, taken as empty; `missing: []` keeps it as a value"
 
 
 def left_out(label: str, floors: Sequence[str]) -> str:

@@ -50,7 +50,8 @@ def predict_files(
     by_task = model.suite.inputs == "per_task" and not task
     kind = model.description.input.kind
 
-    for part in input_chunks(inputs, kind, by_task=by_task, batch=model.batch_size):
+    form, texts = model.reader.file_form, model.reader.text_columns
+    for part in input_chunks(inputs, kind, form, texts, by_task=by_task, batch=model.batch_size):
         names = model.named(part.task or (list(task) if task else None))
         converted = model.reader.convert(part.inputs, skip_bad=skip_bad, rows=part.names)
         summary.skipped += converted.skipped

@@ -14,12 +14,14 @@ from mtlscale.records.run_lookup import (
     no_such_run,
     runs_of_experiment,
 )
-from mtlscale.records.scores import Score, best, best_so_far, score, score_of
+from mtlscale.records.scores import NEAR_ZERO, ROUNDING, Score, beats, best, best_so_far, score, score_of
 from mtlscale.records.storage import Storage, restore, supplement
 from mtlscale.records.storage_lease import StorageLease
 from mtlscale.records.submission_schema import Provenance, is_results, records_of_results
 
 __all__ = [
+    "NEAR_ZERO",
+    "ROUNDING",
     "Diagnosis",
     "Epoch",
     "FoundRun",
@@ -38,6 +40,7 @@ __all__ = [
     "Score",
     "Storage",
     "StorageLease",
+    "beats",
     "best",
     "best_run",
     "best_so_far",

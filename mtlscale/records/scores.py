@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from mtlscale.records.record import Epoch, RunRecord
 
 Score = tuple[float, float]  # larger is better; the second number breaks ties
+# Scores that differ by less, relatively or near zero, are equal, on whatever processor they were computed.
+ROUNDING, NEAR_ZERO = 1e-9, 1e-12
+
+
+def beats(score: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether a score is larger, by its first entry that differs by more than rounding.
+
+    Whoever keeps the first of equals by this never lets the last bit of a sum choose.
+    """
+    for value, known in zip(score, other, strict=True):
+        if not math.isclose(value, known, rel_tol=ROUNDING, abs_tol=NEAR_ZERO):
+            return value > known
+    return False
 
 
 def score(record: RunRecord, metric: str | None = None) -> Score | None:
@@ -53,9 +66,13 @@ def best_so_far(
     metric: str | None,
     lowest: Mapping[str, float] | None = None,
 ) -> Epoch | None:
-    """Return the best evaluated epoch; None if none was evaluated."""
-    evaluated = [epoch for epoch in epochs if epoch.val]
-    return max(evaluated, key=lambda epoch: score_of(epoch.val, main, higher, metric, lowest), default=None)
+    """Return the best evaluated epoch, the first of equals; None if none was evaluated."""
+    chosen, highest = None, None
+    for epoch in epochs:
+        value = score_of(epoch.val, main, higher, metric, lowest) if epoch.val else None
+        if value is not None and (highest is None or beats(value, highest)):
+            chosen, highest = epoch, value
+    return chosen
 
 
 def best(records: Iterable[RunRecord], metric: str | None = None) -> RunRecord | None:
@@ -63,6 +80,6 @@ def best(records: Iterable[RunRecord], metric: str | None = None) -> RunRecord |
     winner, highest = None, None
     for record in records:
         value = score(record, metric)
-        if value is not None and (highest is None or value > highest):
+        if value is not None and (highest is None or beats(value, highest)):
             winner, highest = record, value
     return winner

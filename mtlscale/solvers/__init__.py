@@ -4,13 +4,13 @@ Gramians are [..., T, T]; all computation is in float64, answers have the input'
 fail returns a `Solution` with flags, or has a `solve_` twin that does.
 """
 
-from mtlscale.solvers._gramian_common import Solution
+from mtlscale.solvers._gramian_common import Solution, hidden_part, length_bounds
 from mtlscale.solvers.cagrad import cagrad_weights, solve_cagrad
 from mtlscale.solvers.closed_forms import aligned_weights, config_weights, imtl_g_weights
 from mtlscale.solvers.fairness import fair_weights, nash_weights
 from mtlscale.solvers.getmtl import LARGEST_KAPPA, GetMTLSolution, getmtl_weights, solve_getmtl
 from mtlscale.solvers.gradvac import gradvac_weights
-from mtlscale.solvers.layer_gramians import embedding_gramian, gramian_cost, layer_gramian
+from mtlscale.solvers.layer_gramians import embedding_gramian, gramian_cost, inner_products, layer_gramian
 from mtlscale.solvers.linear_plus_norm import linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights, solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights
@@ -27,7 +27,7 @@ from mtlscale.solvers.relations.transfer import (
     subspace_norms,
     svd_task_weights,
 )
-from mtlscale.solvers.simplex import kl_ball_log_softmax, project_simplex
+from mtlscale.solvers.simplex import first_largest, kl_ball_log_softmax, project_simplex
 from mtlscale.solvers.upgrad import dual_projection_weights, upgrad_weights
 
 __all__ = [
@@ -46,14 +46,18 @@ __all__ = [
     "embedding_gramian",
     "epo_weights",
     "fair_weights",
+    "first_largest",
     "getmtl_weights",
     "gradvac_weights",
     "gramian_cost",
     "group_means",
     "grouping_score",
+    "hidden_part",
     "imtl_g_weights",
+    "inner_products",
     "kl_ball_log_softmax",
     "layer_gramian",
+    "length_bounds",
     "linear_plus_norm",
     "min_norm_weights",
     "module_mask",

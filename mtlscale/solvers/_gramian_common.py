@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Numbers = TypeVar("Numbers", Array, Tensor)
 
 FLAT = 1e-12  # an eigenvalue below this part of the largest counts as zero: float64 cannot tell it from rounding
 DOUBLE = float(np.finfo(np.float64).eps)  # the default precision of gradients
+SINGLE = float(np.finfo(np.float32).eps)  # products of gradients are added up in single precision or better
 WEIGHT = 1e5  # the weight of equations in a least-squares problem: they then hold to 1e-10
 VANISHED = 1e-10  # a sum of vectors this much shorter than its terms has cancelled
 CERTIFIED = 1e-9  # suboptimality, relative to the problem's scale, up to which a solution counts as found
@@ -111,6 +113,40 @@ def scaled(gramian: Array) -> tuple[Array, float]:
         return np.zeros_like(gramian), 0.0
     half = gramian / (2.0 * scale)
     return half + half.T, scale
+
+
+def hidden_part(gramian: Tensor, precision: float | Tensor) -> Tensor:
+    """Return the part [...] of squared lengths that rounding hides, in units of the gradients' own squares.
+
+    The cosines of T gradients, as a matrix, are known to T roundings of `inner_products`, and half of what counts is a
+    margin. Products of halves are made in single precision, but sums of halves with large weights do not cancel as
+    their Gramian says.
+
+    Args:
+        gramian: The Gramians [..., T, T].
+        precision: The eps [...] of the type the gradients were computed in.
+    """
+    eps = to_numpy(precision)
+    own = torch.finfo(gramian.dtype).eps if gramian.is_floating_point() else DOUBLE
+    hidden = np.maximum(2.0 * gramian.shape[-1] * np.maximum(np.minimum(eps, SINGLE), own), (3.0 * eps) ** 2)
+    return torch.from_numpy(np.asarray(hidden))
+
+
+def length_bounds(weights: Numbers, gramian: Numbers, hidden: Numbers | float) -> tuple[Numbers, Numbers]:
+    """Return the least and the greatest length [...] that Jᵀw may have, w [..., T], for Gramians [..., T, T].
+
+    `hidden` [...] is that of `hidden_part`.
+    """
+    square = (weights[..., None, :] @ gramian @ weights[..., :, None])[..., 0, 0].clip(min=0.0)
+    doubt = hidden * (weights**2 * gramian.diagonal(0, -2, -1)).sum(-1)
+    return (square - doubt).clip(min=0.0) ** 0.5, (square + doubt) ** 0.5
+
+
+def shrinkage(weights: Array, limit: Array | float, gramian: Array, hidden: Array | float) -> Array:
+    """Return the factors [...], at most 1, with which Jᵀw, w [..., T], is certainly no longer than the limit [...]."""
+    _, longest = length_bounds(weights, gramian, hidden)
+    factors: Array = np.divide(limit, longest, out=np.ones_like(longest), where=longest > limit)
+    return factors
 
 
 def factor(gramian: Array, flat: float = FLAT) -> Array:

@@ -31,7 +31,8 @@ def imtl_g_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> So
 
     K w is proportional to the norms: w = K⁺n / 1ᵀK⁺n, n = √diag K. Where no direction has equal projections this is the
     least-squares answer, flagged as not converged; where that has no projections either, or K⁺n sums to 0, the weights
-    are 0, flagged too. All gradients zero: equal weights.
+    are 0, flagged too, and so is a direction that projects negatively on every gradient, for which K⁺n has a negative
+    sum. All gradients zero: equal weights.
     Source: Liu et al., "Towards Impartial Multi-task Learning", ICLR 2021.
 
     Args:
@@ -55,7 +56,7 @@ def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
     total = solution.sum()
     if abs(total) <= (VANISHED if found.equal else MIN_REMAINDER) * np.abs(solution).sum():
         return np.zeros(len(solution)), False
-    return solution / total, found.equal
+    return solution / total, found.equal and bool(total > 0.0)
 
 
 class _EqualProjections(NamedTuple):

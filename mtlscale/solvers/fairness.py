@@ -13,6 +13,7 @@ from mtlscale.solvers._gramian_common import (
     Solution,
     cosines,
     factor,
+    hidden_part,
     over_batch,
     scaled,
     uniform,
@@ -48,10 +49,11 @@ def fair_weights(
         factors: The f > 0 [..., T].
     """
     vector = torch.ones(gramian.shape[-1], dtype=torch.float64) if factors is None else factors
-    return Solution(*over_batch(_solve, gramian, alpha, precision, vectors=(vector,)))
+    hidden = hidden_part(gramian, precision)
+    return Solution(*over_batch(_solve, gramian, alpha, precision, hidden, vectors=(vector,)))
 
 
-def _solve(gramian: Array, factors: Array, alpha: Array, precision: Array) -> tuple[Array, bool]:
+def _solve(gramian: Array, factors: Array, alpha: Array, precision: Array, hidden: Array) -> tuple[Array, bool]:
     matrix, scale = scaled(gramian)
     power = 1.0 / float(alpha)
     norms = np.sqrt(matrix.diagonal().clip(min=0.0))
@@ -65,10 +67,10 @@ def _solve(gramian: Array, factors: Array, alpha: Array, precision: Array) -> tu
     pull = factors[live] * norms ** (power - 1.0)
 
     shares, _ = min_norm_of(factor(angles))
-    ridge = max(RIDGE, len(gramian) * float(precision))
+    ridge = max(RIDGE, len(gramian) * float(precision), float(hidden))
     stationary = bool(shares @ angles @ shares <= ridge)
-    if stationary:
-        angles = angles + ridge * np.eye(len(norms))
+    # Lengths are no longer than those of the ridged cosines, whatever rounding hides.
+    angles = angles + (ridge if stationary else float(hidden)) * np.eye(len(norms))
 
     point, converged = _newton(angles, pull, power)
     weights = np.zeros(len(live))

@@ -12,9 +12,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_PIECE = 256  # entries that are added up in the rows' type: sums of millions of them lose hundreds of roundings
 _CHUNK = 1 << 20  # entries of a block of gradients: 4 MiB in float32, so that it stays in the cache
 _FACTORISATION = 3  # multiplications of a QR factorisation count so many times: it runs that much slower
 _OVERHEAD = 200_000  # multiplications in the time in which one more operation is started
+
+
+def inner_products(left: Tensor, right: Tensor) -> Tensor:
+    """Return the inner products [..., S, T], float64, of rows [..., S, n] and [..., T, n].
+
+    They are exact to a few roundings of the rows' type, of single precision for halves, however many entries the rows
+    have: near a Pareto-stationary point lengths are differences of such products.
+    """
+    left, right = _at_least_single(left), _at_least_single(right)
+    pieces = left.shape[-1] // _PIECE
+    if pieces < 2:
+        return torch.matmul(left, right.mT).to(torch.float64)
+
+    whole = pieces * _PIECE
+    first, second = (rows[..., :whole].unflatten(-1, (pieces, _PIECE)).transpose(-3, -2) for rows in (left, right))
+    products: Tensor = (first @ second.mT).sum(-3, dtype=torch.float64)
+    if whole < left.shape[-1]:
+        products += left[..., whole:] @ right[..., whole:].mT
+    return products
 
 
 def gramian_cost(rows: int, inputs: int, outputs: int, tasks: int) -> int:
@@ -46,7 +66,8 @@ def layer_gramian(inputs: Tensor, deltas: Tensor) -> Tensor:
     gramian = deltas.new_zeros(*deltas.shape[:-3], tasks, tasks, dtype=torch.float64)
     transposed = inputs.mT.unsqueeze(-3)
     for part in deltas.split(_columns(tasks * inputs.shape[-1], fan_out), dim=-1):
-        gramian += _products(transposed @ part)
+        gradients = (transposed @ part).flatten(-2)
+        gramian += inner_products(gradients, gradients)
     return gramian
 
 
@@ -64,14 +85,8 @@ def embedding_gramian(ids: Tensor, deltas: Tensor) -> Tensor:
     gramian = deltas.new_zeros(tasks, tasks, dtype=torch.float64)
     for part in deltas.split(_columns(tasks * len(used), size), dim=-1):
         rows = part.new_zeros(tasks, len(used), part.shape[-1]).index_add_(1, positions, part)
-        gramian += _products(rows)
+        gramian += inner_products(rows.flatten(-2), rows.flatten(-2))
     return gramian
-
-
-def _products(gradients: Tensor) -> Tensor:
-    """Return the products [..., T, T] of gradients [..., T, a, b]."""
-    flat = gradients.flatten(-2)
-    return (flat @ flat.mT).to(torch.float64)
 
 
 def _columns(each: int, columns: int) -> int:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mtlscale.solvers._gramian_common import (
     CERTIFIED,
+    VANISHED,
     Array,
     Solution,
     factor,
@@ -45,6 +46,40 @@ def _shortest(rows: Array, linear: Array, value: float) -> Array:
     That z is rowsᵀx / (1 - (value - linear)ᵀx). Zero where z = 0 will do.
     """
     return nonnegative_least_squares(np.vstack([rows.T, value - linear]))
+
+
+def best_in_ball(rows: Array, linear: Array, radius: float, hidden: float, *, independent: bool) -> tuple[Array, bool]:
+    """Return the p >= 0 [T] of the z = rowsᵀp in the ball ‖z‖ <= radius with the largest min(linear + rows z).
+
+    With the minimiser w of `linear_plus_norm`, z is radius rowsᵀw/‖rowsᵀw‖, unless that length cannot be told from 0.
+    Then no z does better than linear · w, and z is the shortest that does as well. Return also whether it was proved.
+
+    Args:
+        rows: The factor [T, r] of M.
+        linear: The b [T].
+        radius: The r > 0.
+        hidden: The part of squared lengths that rounding hides.
+        independent: As in `linear_plus_norm_of`.
+    """
+    lengths = np.linalg.norm(rows, axis=1)
+    worst, converged = linear_plus_norm_of(rows, linear, radius, independent=independent)
+    size = float(np.linalg.norm(rows.T @ worst))
+    unknown = max(VANISHED, np.sqrt(hidden)) * float(np.linalg.norm(worst * lengths))
+    if size > unknown:
+        return radius / size * worst, converged
+
+    # As well but for what cannot be told: multipliers in the millions would squeeze the last bit out of rounding.
+    scale = max(np.abs(linear).max(), radius * lengths.max())
+    level = linear @ worst - max(CERTIFIED * scale, radius * unknown)
+    try:
+        multipliers = _shortest(rows, linear, level)
+    except RuntimeError:  # the iteration limit
+        return np.zeros(len(linear)), False
+
+    pull = multipliers / max(1e-300, 1.0 - float((level - linear) @ multipliers))
+    if not independent:
+        pull = least_norm(pull, rows, linear + rows @ (rows.T @ pull) - level <= 1e-8 * scale)
+    return pull, bool((linear + rows @ (rows.T @ pull)).min() >= level - CERTIFIED * scale)
 
 
 def linear_plus_norm_of(rows: Array, linear: Array, radius: float, *, independent: bool) -> tuple[Array, bool]:

@@ -6,7 +6,18 @@ import numpy as np
 from scipy.optimize import linprog
 from torch import Tensor
 
-from mtlscale.solvers._gramian_common import Array, Solution, factor, least_norm, over_batch, scaled
+from mtlscale.solvers._gramian_common import (
+    DOUBLE,
+    FLAT,
+    Array,
+    Solution,
+    factor,
+    hidden_part,
+    least_norm,
+    length_bounds,
+    over_batch,
+    scaled,
+)
 from mtlscale.solvers.min_norm import min_norm_of
 
 _LEAST = 1e-6  # share of a task in EPO's preference: with 0 every direction is as good
@@ -60,7 +71,13 @@ def _epo(gramian: Array, losses: Array, preference: Array, tolerance: Array) -> 
 
 
 def pmgda_weights(
-    gramian: Tensor, losses: Tensor, ray: Tensor, tolerance: float | Tensor, sigma: float | Tensor
+    gramian: Tensor,
+    losses: Tensor,
+    ray: Tensor,
+    tolerance: float | Tensor,
+    sigma: float | Tensor,
+    *,
+    precision: float | Tensor = DOUBLE,
 ) -> Solution:
     """Return the weights [..., T] of a step of MGDA with a preference.
 
@@ -76,27 +93,35 @@ def pmgda_weights(
         ray: Unit vectors [..., T], the ray's direction in the space of losses.
         tolerance: ε [...].
         sigma: σ [...] in [0, 1].
+        precision: The eps [...] of the type the gradients were computed in: a correction is no longer than a unit
+            gradient whatever rounding hides of the Gramian.
     """
-    return Solution(*over_batch(_pmgda, gramian, tolerance, sigma, vectors=(losses, ray)))
+    hidden = hidden_part(gramian, precision)
+    return Solution(*over_batch(_pmgda, gramian, tolerance, sigma, hidden, vectors=(losses, ray)))
 
 
-def _pmgda(gramian: Array, losses: Array, ray: Array, tolerance: Array, sigma: Array) -> tuple[Array, bool]:
+def _pmgda(
+    gramian: Array, losses: Array, ray: Array, tolerance: Array, sigma: Array, hidden: Array
+) -> tuple[Array, bool]:
     aside = losses - (losses @ ray) * ray
     distance = float(np.linalg.norm(aside))
     matrix, scale = scaled(gramian)
-    rows = factor(matrix)
+    rows = factor(matrix, max(FLAT, float(hidden)))
     if distance <= tolerance or scale == 0.0:
         return min_norm_of(rows)
 
     slope = aside / distance  # of h in the losses
     gradients = np.vstack([rows, slope @ rows])
     lengths = np.linalg.norm(gradients, axis=1)
+    lengths[-1] = length_bounds(slope, matrix, float(hidden))[1]
     inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > _TINY)
-    inner = gradients @ (inverse[:, None] * gradients).T
+    # In units of the shortest gradient, which the least descent depends on most.
+    unit = lengths[lengths > _TINY].min()
+    inner = gradients @ (inverse[:, None] * gradients).T / unit
 
     # Over the shares and, last, the least descent of a task.
     bounds = np.hstack([inner, np.append(-np.ones(len(losses)), 0.0)[:, None]])
-    bound = np.append(np.zeros(len(losses)), float(sigma) * lengths[-1] * (1.0 - 1e-9))
+    bound = np.append(np.zeros(len(losses)), float(sigma) * lengths[-1] / unit * (1.0 - 1e-9))
     answer = _program(np.append(np.zeros(len(losses) + 1), 1.0), bounds, bound, free=1)
     fall_back = np.append(np.zeros(len(losses)), 1.0)
     shares = fall_back if answer is None else _shortest(answer[:-1], inverse[:, None] * gradients)

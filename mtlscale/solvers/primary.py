@@ -6,11 +6,15 @@ import numpy as np
 from torch import Tensor
 
 from mtlscale.solvers._gramian_common import (
+    DOUBLE,
+    FLAT,
     VANISHED,
     Array,
     Solution,
     factor,
+    hidden_part,
     least_squares,
+    length_bounds,
     over_batch,
     scaled,
     uniform,
@@ -19,7 +23,9 @@ from mtlscale.solvers._gramian_common import (
 _INFEASIBLE = 1e-10  # a remainder below it: the least-distance problem has no solution shorter than 1e5
 
 
-def primary_weights(gramian: Tensor, sizes: Tensor, primary: Tensor, tau: float | Tensor) -> Solution:
+def primary_weights(
+    gramian: Tensor, sizes: Tensor, primary: Tensor, tau: float | Tensor, *, precision: float | Tensor = DOUBLE
+) -> Solution:
     """Return the weights [..., T] of the update nearest to the main task's gradient under gains for the other tasks.
 
     With g̃_t = g_t / sizes_t, d̃ minimises ‖d̃ - g̃_1‖ under ⟨g̃_j, d̃⟩ >= τ ‖g̃_j‖² for every other task j; the update
@@ -32,11 +38,14 @@ def primary_weights(gramian: Tensor, sizes: Tensor, primary: Tensor, tau: float 
         sizes: What each gradient is divided by [..., T], positive.
         primary: 1 for the main task, 0 for the others [..., T].
         tau: The part τ [...] of each other task's own descent.
+        precision: The eps [...] of the type the gradients were computed in: the update is no longer than the main
+            gradient whatever rounding hides of the Gramian.
     """
-    return Solution(*over_batch(_solve, gramian, tau, vectors=(sizes, primary)))
+    hidden = hidden_part(gramian, precision)
+    return Solution(*over_batch(_solve, gramian, tau, hidden, vectors=(sizes, primary)))
 
 
-def _solve(gramian: Array, sizes: Array, primary: Array, tau: Array) -> tuple[Array, bool]:
+def _solve(gramian: Array, sizes: Array, primary: Array, tau: Array, hidden: Array) -> tuple[Array, bool]:
     if not primary.any():
         return uniform(len(gramian)), True
     main = int(primary.argmax())
@@ -46,7 +55,7 @@ def _solve(gramian: Array, sizes: Array, primary: Array, tau: Array) -> tuple[Ar
 
     inverse = 1.0 / sizes
     matrix, scale = scaled(inverse[:, None] * gramian * inverse)
-    rows = factor(matrix)
+    rows = factor(matrix, max(FLAT, float(hidden)))
     lengths = np.linalg.norm(rows, axis=1)
     others = lengths > 0.0
     others[main] = False
@@ -58,11 +67,10 @@ def _solve(gramian: Array, sizes: Array, primary: Array, tau: Array) -> tuple[Ar
         shares, converged = _shortest(units, float(tau) * lengths[others] - units @ rows[main])
         weights[others] = shares / lengths[others]
 
-    direction = rows.T @ weights
-    size = float(np.linalg.norm(direction))
-    if size <= VANISHED * float(np.abs(weights) @ lengths):
+    if np.linalg.norm(rows.T @ weights) <= VANISHED * float(np.abs(weights) @ lengths):
         return np.zeros(len(gramian)), converged
-    return weights * inverse * length / (size * np.sqrt(scale)), converged
+    _, longest = length_bounds(weights, matrix, float(hidden))
+    return weights * inverse * length / (float(longest) * np.sqrt(scale)), converged
 
 
 def _shortest(units: Array, bounds: Array) -> tuple[Array, bool]:

@@ -1,4 +1,4 @@
-"""Projections onto the simplex, and onto the Kullback-Leibler ball around its centre."""
+"""Projections onto the simplex, and onto the Kullback-Leibler ball around its centre; the choice of a corner."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ def project_simplex(points: Tensor) -> Tensor:
     support_size = (descending > excess).sum(-1, keepdim=True)
     nearest = (values - excess.gather(-1, (support_size - 1).clamp(min=0))).clamp(min=0.0)
     return torch.where(points.isfinite().all(-1, keepdim=True), nearest, torch.nan).to(points)
+
+
+def first_largest(values: Tensor) -> Tensor:
+    """Return the position [...] of the largest of the values [..., N]; of those equal within rounding the first.
+
+    A discrete choice by this is the same on every processor where the values have the same limit.
+    """
+    largest = values.amax(-1, keepdim=True)
+    rounding = 1e3 * torch.finfo(values.dtype).eps * largest.abs()
+    return (values >= largest - rounding).int().argmax(-1)
 
 
 def kl_ball_log_softmax(logits: Tensor, radius: float | Tensor) -> Tensor:

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import gc
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from mtlscale.balancing import Balancer, ValidationBalancer
 from mtlscale.config import UserError, build
-from mtlscale.data import Losses, Workers
-from mtlscale.training.gradients.loss_graph import check_features, check_loss
+from mtlscale.data import Workers
+from mtlscale.training.gradients.loss_graph import (
+    GraphLook,
+    changed_in_place,
+    check_features,
+    check_loss,
+    graph_bytes,
+    is_compiled,
+)
 from mtlscale.training.gradients.per_task import Partition, TaskGradients
 from mtlscale.training.gradients.strategies import Amp
 from mtlscale.training.gradients.tally import Tally
 from mtlscale.training.gradients.update import StepResult, Update
+from mtlscale.training.own_loop.given_losses import DIFFERENTIATED, GivenLosses, PerTask, given_losses
+from mtlscale.training.own_loop.parameter_groups import Heads, ParameterGroups, Parameters
+from mtlscale.training.own_loop.parameter_hooks import Hooks, hooks_of
+from mtlscale.training.own_loop.saved_state import check_identity, check_rows, identity
 
-Parameters = nn.Module | Iterable[nn.Parameter]
-PerTask = Sequence[Any] | Mapping[str, Any]  # one entry per task, in their order or by name
+_SMALL = 32 << 20  # bytes of a graph that is kept until the next step, so that the task of a bad gradient can be named
+_MOST_GRAPHS = 64  # of different sizes, beyond which a network's graphs are not kept
+_STEPS_OF_AN_EPOCH = 500  # steps without `end_epoch` after which a balancer that waits for it says so
 
 
 class TaskBalancer:
@@ -71,7 +87,7 @@ class TaskBalancer:
         method: str | Balancer | type[Balancer] = "getmtl",
         *,
         shared: Parameters | Sequence[nn.Module],
-        heads: Sequence[Parameters] | Mapping[str, Parameters] | nn.ModuleDict | nn.ModuleList | None = None,
+        heads: Heads | None = None,
         tasks: int | Sequence[str] | None = None,
         scaler: torch.amp.GradScaler | None = None,
         amp: Amp = "off",
@@ -79,42 +95,48 @@ class TaskBalancer:
         seed: int = 0,
         **knobs: Any,
     ) -> None:
-        self.names = _names(heads, tasks)
-        own = (
-            list(heads.values())
-            if isinstance(heads, Mapping | nn.ModuleDict)
-            else list(heads or [()] * len(self.names))
-        )
-        partition = _partition(shared, own, self.names)
-        self._owners: dict[int, int | None] = {id(p): None for p in partition.shared}
-        for task, group in enumerate(partition.own):
-            self._owners |= {id(p): task for p in group}
+        self._groups = ParameterGroups(shared, heads, tasks)
+        self.names = self._groups.names
+        partition = self._groups.read()
 
         self.balancer = _balancer(method, knobs)
         _check_usable(self.balancer, partition)
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
 
-        first = partition.all[0]
         self.update = Update(
             self.names,
             partition,
             self.balancer,
-            device=first.device,
-            dtype=first.dtype,
+            device=partition.all[0].device,
+            dtype=_coarsest(partition),
             workers=Workers.current(),
             amp="fp16" if self.scaler is not None else amp,
             gramian_every=gramian_every,
             seed=seed,
+            checks_gradients=True,
         )
+        self.update.unknown_task = "; call backward with retain_graph=True to learn of which task"
+        self._place, self._look = _place(partition.all), GraphLook(_owners(partition))
         self._tally = Tally(len(self.names))
-        self._checked: set[tuple[int, bool]] = set()  # tasks, without and with features, whose graphs were looked at
+
+        self._nodes = 0  # of the micro-batch's graph
+        self._kept: dict[int, bool] = {}  # numbers of nodes -> whether such graphs are kept to name a task
+        self._wrappers: list[Any] | None = None  # DistributedDataParallel around parameters; None: not looked for
         self._previous: list[Tensor | None] = []  # `.grad` of all parameters before the step
         self._earlier: TaskGradients | None = None  # of this step's micro-batches so far
         self._sizes: list[float] = []  # of the losses of the step's first micro-batch
+        self._empty: set[int] = set()  # tasks whose losses were means of no terms in this step
+        self._micro_batches, self._usual_micro_batches = 0, 0  # of this step so far, and of the first step
+        self._hears_of_epochs = False  # whether `end_epoch` was ever called
         self._awaits_losses = False  # whether `after_step` is due
 
     def backward(
-        self, losses: PerTask, features: Tensor | PerTask | None = None, counts: PerTask | None = None
+        self,
+        losses: PerTask,
+        features: Tensor | PerTask | None = None,
+        counts: PerTask | None = None,
+        *,
+        retain_graph: bool = False,
     ) -> StepResult:
         """Add the balanced gradients to `.grad` of all parameters, as `loss.backward()` does.
 
@@ -124,7 +146,8 @@ class TaskBalancer:
                 of the work of balancers of Gramians: trunks of linear layers, convolutions and embeddings are then
                 handled layer by layer. One per task where tasks have inputs of their own.
             counts: How many terms each loss is the mean of. Exact means need it if micro-batches or workers differ in
-                it.
+                it. A task with 0 terms has no labels: its loss is not differentiated, its head has gradient 0.
+            retain_graph: Keep the losses' graph, for terms that are differentiated after the step.
 
         Returns:
             The losses over all micro-batches and workers, and the tasks' weights. `skipped` says that mixed precision
@@ -140,25 +163,42 @@ class TaskBalancer:
                 f"{self.balancer.name} learns from the losses of the same batch after the step: call "
                 "after_step(losses) behind optimizer.step()"
             )
-        with self._unchanged_on_errors():
+        with self._forgetting_on_errors():
             scale = self._start_step()
-            micro = self._losses(losses, features, counts)
-            result = self.update([micro], sizes=self._sizes, earlier=self._earlier)
+            given = self._given(losses, features, counts)
+            keep = retain_graph or self._keeps(given)
+            with self._unchanged_on_errors() as hooks:
+                micro = given.batches(keep=retain_graph)
+                result = self.update([micro], sizes=self._sizes, earlier=self._earlier, retain=keep)
 
-        self._finish_step(result, scale)
+        if keep and not retain_graph:
+            given.mark()
+        self._finish_step(result, scale, hooks)
         return result
 
     def accumulate(
-        self, losses: PerTask, features: Tensor | PerTask | None = None, counts: PerTask | None = None
+        self,
+        losses: PerTask,
+        features: Tensor | PerTask | None = None,
+        counts: PerTask | None = None,
+        *,
+        retain_graph: bool = False,
     ) -> None:
         """Differentiate one micro-batch of a step; `backward` with the step's last one balances all of them together.
 
         Arguments and exceptions are those of `backward`. After an exception the step's micro-batches so far are lost.
         """
-        with self._unchanged_on_errors():
+        with self._forgetting_on_errors():
             self._start_step()
-            micro = self._losses(losses, features, counts)
-            self._earlier = self.update.collect(micro, self._sizes, self._earlier)
+            micro = self._given(losses, features, counts).batches(keep=retain_graph)
+            with self._unchanged_on_errors():
+                self._earlier = self.update.collect(micro, self._sizes, self._earlier)
+        self._micro_batches += 1
+
+    def discard(self) -> None:
+        """Forget the micro-batches of a step that `backward` did not end; `end_epoch` does so, too."""
+        self._earlier, self._sizes, self._micro_batches = None, [], 0
+        self._empty = set()
 
     def after_step(self, losses: PerTask, counts: PerTask | None = None) -> None:
         """Tell the balancer the losses of the same batch, computed without gradients after the optimiser's step.
@@ -168,250 +208,260 @@ class TaskBalancer:
         self._awaits_losses = False
         if not self.balancer.needs_post_step_losses:
             return
-        present, sums, numbers = self._sums(losses, counts, detached=True)
-        self.update.look_again([[Losses(present, sums, numbers)]])
+        given = given_losses(self.names, losses, counts, detached=True)
+        self.update.look_again([given.batches()])
 
     def end_epoch(self) -> None:
-        """Tell the balancer that an epoch ends; DWA and others compare the mean losses of epochs."""
-        self.update.on_epoch_end(self._tally.mean_losses)
-        self._tally = Tally(len(self.names))
+        """Tell the balancer that an epoch ends; DWA and others compare the mean losses of epochs.
+
+        Micro-batches of a step that `backward` did not end are forgotten.
+        """
+        self.discard()
+        self.update.on_epoch_end(self._tally.balanced_losses)
+        self._tally, self._hears_of_epochs = Tally(len(self.names)), True
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is remembered between steps; micro-batches of an unfinished step are not."""
         return {
-            "method": self.balancer.name,
+            **identity(self.balancer, self.names, self._groups.sizes()),
             "update": self.update.state_dict(),
-            "epoch": {"losses": self._tally.losses, "seen": self._tally.seen},
+            "epoch": {"losses": self._tally.losses, "balanced": self._tally.balanced},
             "awaits_losses": self._awaits_losses,
         }
 
     def load_state_dict(self, content: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore what `state_dict` returned; micro-batches of an unfinished step are forgotten.
 
         Raises:
-            UserError: If it is the state of another balancer, or of another number of tasks.
+            UserError: If it is the state of another balancer, or of other settings, tasks or parameters.
         """
-        tasks = len(content["epoch"]["losses"])
-        if content["method"] != self.balancer.name or tasks != len(self.names):
-            raise UserError(
-                f"the state is of {content['method']} with {tasks} tasks, this is {self.balancer.name} with "
-                f"{len(self.names)}; load the state that belongs to it"
-            )
+        check_identity(content, identity(self.balancer, self.names, self._groups.sizes()))
+        check_rows(self.balancer, content["update"]["balancer"], self.update.partition.shared)
+        self.discard()
         self.update.load_state_dict(content["update"])
-        self._tally.restore(content["epoch"]["losses"], content["epoch"]["seen"])
+        self._tally.restore(content["epoch"]["losses"], content["epoch"]["balanced"])
         self._awaits_losses = content["awaits_losses"]
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def _start_step(self) -> float:
-        """Check the process group; return the scale of the losses, which the update takes over from the scaler."""
+        """Check what surrounds the step; return the scale of the losses, which the update takes from the scaler."""
         if Workers.current() != self.update.workers:
             raise UserError("the process group was started after the balancer was made; make the balancer behind it")
+        parameters = self.update.partition.all
+        if self._place != _place(parameters) or not all(parameter.requires_grad for parameter in parameters):
+            self._read_groups()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            self._check_wrappers()
+
         if self.scaler is None:
             return 1.0
         # The scaler makes its scale with the first tensor that it scales.
         self.update.loss_scale = float(self.scaler.scale(torch.ones((), device=self.update.device)))
         return self.update.loss_scale
 
-    def _finish_step(self, result: StepResult, scale: float) -> None:
-        """Scale `.grad` as the scaler expects it, and add what was there before."""
+    def _read_groups(self) -> None:
+        """Read the parameters anew: some are trained that were not, or no longer, or modules were replaced or moved."""
+        partition = self._groups.read()
+        same = [id(p) for p in partition.all] == [id(p) for p in self.update.partition.all]
+        if same and self._place == _place(partition.all):
+            return
+        if self._earlier is not None:
+            raise UserError("the parameters changed between the micro-batches of a step: change them behind backward")
+
+        _check_usable(self.balancer, partition)
+        check_rows(self.balancer, self.update.state, partition.shared)
+        self._place, self._look = _place(partition.all), GraphLook(_owners(partition))
+        self.update.repartition(partition, self._place[0], _coarsest(partition))
+        self._kept, self._wrappers = {}, None
+
+    def _check_wrappers(self) -> None:
+        """Raise `UserError` where the forward pass ran in `DistributedDataParallel`, which averages gradients, too."""
+        if self._wrappers is None:
+            self._wrappers = _wrappers_of(self.update.partition.all)
+        if any(wrapper._lazy_init_ran and wrapper.require_forward_param_sync for wrapper in self._wrappers):
+            raise UserError(
+                "the forward pass ran in DistributedDataParallel, which averages gradients a second time: call the "
+                "network inside it, or run it in no_sync()"
+            )
+
+    def _given(self, losses: PerTask, features: Tensor | PerTask | None, counts: PerTask | None) -> GivenLosses:
+        """Return a micro-batch's losses, checked."""
+        given = given_losses(self.names, losses, counts, features, scaler=self.scaler)
+        if self.update.amp == "fp16" and not self._sizes:
+            sizes = dict(zip(given.tasks, given.counts, strict=True))
+            self._sizes = [max(1.0, sizes.get(task, 1.0)) for task in range(len(self.names))]
+        self._empty.update(given.empty)
+
+        if features is None and self._reads_features:
+            raise UserError(f"{self.balancer.name} reads the gradients at the features: give features to backward")
+        return self._looked_at(given)
+
+    @property
+    def _reads_features(self) -> bool:
+        return self.balancer.at == "representation" or self.balancer.aligns_heads
+
+    def _looked_at(self, given: GivenLosses) -> GivenLosses:
+        """Return the losses after a look at their graphs; without features where heads change these in place.
+
+        Raises:
+            UserError: If a gradient would not be what its user means.
+        """
+        fit = self._look.fits(given.tasks, given.sums, given.features)
+        if not fit.right:
+            self._read_groups()
+            fit = self._look.fits(given.tasks, given.sums, given.features)
+
+        if not fit.right:
+            for task, loss, z in zip(given.tasks, given.sums, given.features, strict=True):
+                if z is not None and changed_in_place(z, loss):
+                    return self._without_features(given)
+                check_loss(loss, task, self.names, self._look.owners, z)
+            for z in {id(z): z for z in given.features if z is not None}.values():
+                check_features(z, self._look.owners)
+
+        self.update.partition.vectorised = given.one and fit.batchable
+        self._nodes = fit.nodes
+        return given
+
+    def _without_features(self, given: GivenLosses) -> GivenLosses:
+        if self._reads_features:
+            raise UserError(
+                f"{self.balancer.name} reads the gradients at the features, and a head changes them in place: set "
+                "inplace to False there"
+            )
+        return self._looked_at(replace(given, features=[None] * len(given.features), one=False))
+
+    def _keeps(self, given: GivenLosses) -> bool:
+        """Return whether the step keeps its graph, so that the task of a gradient that is not finite can be named.
+
+        Graphs of compiled networks cannot be kept, and large ones would take memory from the next step.
+        """
+        by_sums = self.balancer.needs in ("losses", "modules") or self.update.gramian_every > 1
+        if not by_sums or self._earlier is not None or not self.update.partition.shared or len(self.names) == 1:
+            return False
+        if self._nodes not in self._kept:
+            small = len(self._kept) < _MOST_GRAPHS and graph_bytes(given.sums) <= _SMALL
+            self._kept[self._nodes] = small and not is_compiled(given.sums)
+        return self._kept[self._nodes]
+
+    def _finish_step(self, result: StepResult, scale: float, hooks: Hooks | None) -> None:
+        """Scale `.grad` as the scaler expects it, call hooks, and add what was there before."""
         parameters = self.update.partition.all
         if result.skipped:
             for parameter in parameters:
                 parameter.grad = torch.full_like(parameter, torch.inf)
         elif self.scaler is not None:
             torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], scale)
+        for parameter in (p for task in self._empty for p in self.update.partition.own[task] if p.grad is None):
+            parameter.grad = torch.zeros_like(parameter)
 
-        for parameter, previous in zip(parameters, self._previous, strict=True):
-            if previous is not None:
-                parameter.grad = previous if parameter.grad is None else previous.add_(parameter.grad)
-
-        self._previous = []
-        self._earlier, self._sizes = None, []
-        self._tally.add(result)
         self._awaits_losses = self.balancer.needs_post_step_losses and not result.skipped and len(self.names) > 1
+        self._tally.add(result)
+        self._say_what_is_odd()
+        self.discard()
+
+        previous, self._previous = self._previous, []
+        if hooks is None:
+            for parameter, before in zip(parameters, previous, strict=True):
+                if before is not None:
+                    parameter.grad = before if parameter.grad is None else before.add_(parameter.grad)
+        else:
+            hooks.accumulate(parameters, previous)
+
+    def _say_what_is_odd(self) -> None:
+        """Warn once of micro-batches that seem left over, and of epochs that the balancer never hears of."""
+        count, usual = self._micro_batches + 1, self._usual_micro_batches
+        self._usual_micro_batches = max(count, usual)
+        if 0 < usual < count:
+            warnings.warn(
+                f"this step has {count} micro-batches, more than those before: some may be left over from an epoch's "
+                "end; end_epoch() or discard() forgets them",
+                stacklevel=4,
+            )
+        if self.update.count == _STEPS_OF_AN_EPOCH and not self._hears_of_epochs and _hears(self.balancer):
+            warnings.warn(
+                f"{self.balancer.name} waits for the ends of epochs, and {_STEPS_OF_AN_EPOCH} steps came without one: "
+                "call end_epoch() after every epoch",
+                stacklevel=4,
+            )
 
     @contextmanager
-    def _unchanged_on_errors(self) -> Iterator[None]:
-        """Put back `.grad` and the update's counter where the body fails, and explain graphs that are gone."""
-        parameters, count = self.update.partition.all, self.update.count
-        self._previous = [parameter.grad for parameter in parameters]
+    def _forgetting_on_errors(self) -> Iterator[None]:
+        """Forget the step's micro-batches where the body fails, and explain torch's errors."""
         try:
             yield
         except BaseException as error:
-            self._earlier, self._sizes, self.update.count = None, [], count
-            for parameter, previous in zip(parameters, self._previous, strict=True):
-                parameter.grad = previous
-            if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):
-                raise UserError(
-                    "a loss's graph was differentiated before: compute all losses of a step in one forward pass, and "
-                    "call backward once"
-                ) from error
+            self.discard()
+            explanation = _explanation(error, self.balancer)
+            if explanation is not None:
+                raise UserError(explanation) from error
             raise
 
-    def _losses(self, losses: PerTask, features: Tensor | PerTask | None, counts: PerTask | None) -> list[Losses]:
-        """Return a micro-batch's losses: one entry, or one per task where tasks have inputs of their own."""
-        present, sums, numbers = self._sums(losses, counts)
-        if not self._sizes:
-            sizes = dict(zip(present, numbers, strict=True))
-            self._sizes = [max(1.0, float(sizes[t])) if t in sizes else 1.0 for t in range(len(self.names))]
+    @contextmanager
+    def _unchanged_on_errors(self) -> Iterator[Hooks | None]:
+        """Put back `.grad` and the update's counter where the body fails.
 
-        if features is None and (self.balancer.at == "representation" or self.balancer.aligns_heads):
-            raise UserError(f"{self.balancer.name} reads the gradients at the features: give features to backward")
-        by_task = self._features(features, present)
-        self._check_graphs(present, sums, by_task, one=isinstance(features, Tensor))
-
-        if features is None or isinstance(features, Tensor):
-            return [
-                Losses(present, sums, numbers, None, features, [features] * len(sums) if features is not None else [])
-            ]
-        return [
-            Losses([task], [total], [number], None, z, [z])
-            for task, total, number, z in zip(present, sums, numbers, cast(list[Tensor], by_task), strict=True)
-        ]
-
-    def _check_graphs(
-        self, present: Sequence[int], losses: Sequence[Tensor], features: Sequence[Tensor | None], *, one: bool
-    ) -> None:
-        """Look at the graph of each task's first loss, and of its features; `one` says that tasks have them in common.
-
-        Raises:
-            UserError: If a gradient would not be what its user means.
+        Parameters have no hooks inside; those that they have are yielded.
         """
-        new = [entry for entry in zip(present, losses, features, strict=True) if (entry[0], one) not in self._checked]
-        for task, loss, z in new:
-            check_loss(loss, task, self.names, self._owners, z)
-
-        for z in {id(z): z for _, _, z in new if z is not None}.values():
-            graph = check_features(z, self._owners)
-            self.update.partition.vectorised = one and graph.batchable
-        self._checked.update((task, one) for task in present)
-
-    def _features(self, features: Tensor | PerTask | None, present: Sequence[int]) -> list[Tensor | None]:
-        """Return the features of each task that is there."""
-        if features is None or isinstance(features, Tensor):
-            by_task = dict.fromkeys(present, features)
-        else:
-            by_task = self._by_task("features", features)
-        for task in present:
-            feature = by_task.get(task)
-            if features is not None and not (isinstance(feature, Tensor) and feature.grad_fn is not None):
-                raise UserError(
-                    f"the features of task {self.names[task]} are no tensor with a graph; hand over the output"
-                )
-        return [by_task[task] for task in present]
-
-    def _sums(
-        self, losses: PerTask, counts: PerTask | None, *, detached: bool = False
-    ) -> tuple[list[int], list[Tensor], list[Tensor]]:
-        """Return the tasks that are there, their sums of losses, and the numbers of terms in them."""
-        by_task = self._by_task("losses", losses)
-        terms = {} if counts is None else self._by_task("counts", counts)
-        sums, numbers = [], []
-        one: Tensor | None = None
-
-        for task, loss in by_task.items():
-            name = self.names[task]
-            if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.is_floating_point():
-                actual = (
-                    f"has the shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"is a {type(loss).__name__}"
-                )
-                raise UserError(f"the loss of task {name} {actual}; it should be one number: take the mean")
-            if not detached and not loss.requires_grad:
-                raise UserError(
-                    f"the loss of task {name} is detached from its graph: compute it without no_grad and detach"
-                )
-            if counts is not None and task not in terms:
-                raise UserError(f"counts have no entry for task {name}, which has a loss")
-
-            loss = loss.detach() if detached else loss
-            loss = loss.reshape(()) if loss.ndim else loss
-            if counts is None:
-                if one is None or one.dtype != loss.dtype or one.device != loss.device:
-                    one = torch.ones_like(loss)
-                numbers.append(one)
-            else:
-                numbers.append(torch.as_tensor(terms[task], dtype=torch.float64, device=loss.device).detach())
-                loss = loss * numbers[-1].to(loss.dtype)
-            sums.append(loss)
-
-        return list(by_task), sums, numbers
-
-    def _by_task(self, what: str, values: PerTask) -> dict[int, Any]:
-        """Return the values that are not None by the tasks' positions."""
-        if isinstance(values, Mapping):
-            unknown = [name for name in values if name not in self.names]
-            if unknown:
-                raise UserError(f"{what} name a task {unknown[0]!r}; the tasks are {', '.join(self.names)}")
-            pairs = [(task, values.get(name)) for task, name in enumerate(self.names)]
-        else:
-            entries = list(values)
-            if len(entries) != len(self.names):
-                raise UserError(
-                    f"{what} have {len(entries)} entries, but there are {len(self.names)} tasks; None is a gap"
-                )
-            pairs = list(enumerate(entries))
-        return {task: value for task, value in pairs if value is not None}
+        parameters, count = self.update.partition.all, self.update.count
+        self._previous = [parameter.grad for parameter in parameters]
+        hooks = hooks_of(parameters)
+        try:
+            with nullcontext() if hooks is None else hooks.set_aside():
+                yield hooks
+        except BaseException:
+            self.update.count = count
+            for parameter, previous in zip(parameters, self._previous, strict=True):
+                parameter.grad = previous
+            raise
 
 
-def _names(heads: Any, tasks: int | Sequence[str] | None) -> list[str]:
-    """Return the tasks' names; their positions where they have none."""
-    if isinstance(heads, Mapping | nn.ModuleDict):
-        names = [str(name) for name in heads]
-    elif heads is not None and (tasks is None or isinstance(tasks, int)):
-        names = [str(task) for task in range(len(heads))]
-    else:
-        names = [str(task) for task in range(tasks)] if isinstance(tasks, int) else [str(name) for name in tasks or ()]
-
-    if not names:
-        raise UserError("there are no tasks: give heads, one group of parameters per task, or tasks, their number")
-    given = len(names) if tasks is None else tasks if isinstance(tasks, int) else len(tasks)
-    if given != len(names) or (heads is not None and len(heads) != len(names)):
-        raise UserError(f"heads has {len(heads or ())} entries, tasks {given}; give one group of parameters per task")
-    return names
+def _owners(partition: Partition) -> dict[int, int | None]:
+    """Return the task that owns each parameter, None for shared ones, by the parameter's `id`."""
+    of_tasks = {id(p): task for task, group in enumerate(partition.own) for p in group}
+    return {id(p): None for p in partition.shared} | of_tasks
 
 
-def _partition(shared: Any, heads: Sequence[Parameters], names: Sequence[str]) -> Partition:
-    """Return the trainable parameters by whose they are.
+def _place(parameters: Sequence[Tensor]) -> tuple[torch.device, torch.dtype]:
+    return parameters[0].device, parameters[0].dtype
 
-    Raises:
-        UserError: If one is in two groups, or there is none.
+
+def _coarsest(partition: Partition) -> torch.dtype:
+    """Return the least exact type of the shared parameters, or of all where there are none."""
+    return max((p.dtype for p in partition.shared or partition.all), key=lambda dtype: torch.finfo(dtype).eps)
+
+
+def _wrappers_of(parameters: Sequence[nn.Parameter]) -> list[Any]:
+    """Return the `DistributedDataParallel` around some of the parameters.
+
+    They are looked for among all objects: nothing in a graph tells of them.
     """
-    groups = list(shared) if not isinstance(shared, nn.Module) else [shared]
-    of_modules = bool(groups) and all(isinstance(module, nn.Module) for module in groups)
-    modules = [_trainable(module) for module in groups] if of_modules else []
-    shared_parameters = [p for module in modules for p in module] if of_modules else _trainable(groups)
-    if of_modules:
-        shared_parameters = list({id(p): p for p in shared_parameters}.values())  # layers may share a weight
-    own = [_trainable(group) for group in heads]
-
-    places: dict[int, str] = {}
-    labelled = [("shared", shared_parameters), *((f"the head of task {n}", g) for n, g in zip(names, own, strict=True))]
-    for label, group in labelled:
-        for position, parameter in enumerate(group):
-            place = f"{label} (number {position}, of shape {list(parameter.shape)})"
-            first = places.setdefault(id(parameter), place)
-            if first != place:
-                raise UserError(f"a parameter is in two groups: {first} and {place}; leave it in one of them")
-
-    if not places:
-        raise UserError("there is no parameter that requires gradients in shared and heads; give the network's")
-    index_of = {id(p): index for index, p in enumerate(shared_parameters)}
-    return Partition(
-        shared_parameters,
-        own,
-        partial=True,
-        modules=[[index_of[id(p)] for p in module] for module in modules] if len(modules) > 1 else [],
-    )
+    known = {id(parameter) for parameter in parameters}
+    wrappers = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
+    return [wrapper for wrapper in wrappers if not known.isdisjoint(map(id, wrapper.parameters()))]
 
 
-def _trainable(parameters: Any) -> list[nn.Parameter]:
-    """Return the parameters that require gradients, of a module or an iterable."""
-    listed = list(parameters.parameters() if isinstance(parameters, nn.Module) else parameters)
-    for parameter in listed:
-        if not isinstance(parameter, Tensor) or not parameter.is_leaf:
-            raise UserError(f"shared and heads hold parameters or modules, not a {type(parameter).__name__}")
-    return [parameter for parameter in listed if parameter.requires_grad]
+def _explanation(error: BaseException, balancer: Balancer) -> str | None:
+    """Return what a user can do about an error of torch; None where it says so itself."""
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    if "backward through the graph a second time" in text:
+        return DIFFERENTIATED
+    if "donated buffers" in text:
+        return (
+            f"the compiled network gives up its buffers in one backward pass, and {balancer.name} needs several: set "
+            "torch._functorch.config.donated_buffer = False before its first forward pass"
+        )
+    if "torch.utils.checkpoint is incompatible with .grad()" in text:
+        return "checkpoint with use_reentrant=True hides its parameters from the balancer: set use_reentrant to False"
+    return None
+
+
+def _hears(balancer: Balancer) -> bool:
+    """Return whether a balancer, or the one that it wraps, does anything when an epoch ends."""
+    while isinstance(inner := getattr(balancer, "inner", None), Balancer):
+        balancer = inner
+    return type(balancer).on_epoch_end is not Balancer.on_epoch_end
 
 
 def _balancer(method: str | Balancer | type[Balancer], knobs: dict[str, Any]) -> Balancer:

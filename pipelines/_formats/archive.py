@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import lzma
 import stat
 import tarfile
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from mtlscale.config import UserError
+from mtlscale.data.tables.raw_files import briefly, is_hidden
 
 _DAMAGED = (tarfile.ReadError, zipfile.BadZipFile, EOFError, lzma.LZMAError, zlib.error, RuntimeError, OSError)
 _COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
@@ -23,6 +26,7 @@ _COMPRESSED: tuple[tuple[bytes, Callable[..., Any]], ...] = (
     (b"BZh", bz2.open),
 )
 _TAR_BLOCK = 512
+_UTF_8_NAME = 0x800  # the flag of a zip's member whose name is UTF-8
 _MOST_MEMBERS = 10_000_000
 _MOST_EXPANSION = 200  # of an archive's own size, which no compression of real data reaches
 _HARMLESS_BYTES = 1 << 30
@@ -40,8 +44,8 @@ class _Member(NamedTuple):
 def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield (name, content) of the wanted files of a tar (any compression), a zip or a folder.
 
-    Names are relative, with forward slashes. A folder is read in the order of names, an archive in its own order. Every
-    member's name is checked, wanted or not.
+    Names are relative, with forward slashes. A folder is read in the order of names, an archive in its own order. Files
+    of operating systems and hidden ones are left out. Every member's name is checked, wanted or not.
 
     Args:
         source: The archive or the folder.
@@ -55,7 +59,7 @@ def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple
     if source.is_dir():
         for path in sorted(source.rglob("*")):
             name = path.relative_to(source).as_posix()
-            if path.is_file() and selects(name):
+            if path.is_file() and not is_hidden(name) and selects(name):
                 yield name, path.read_bytes()
         return
 
@@ -82,7 +86,7 @@ def _checked(source: Path, members: Iterable[_Member], selects: Callable[[str], 
             raise UserError(f"{source} has more than {_MOST_MEMBERS} members; do not trust this archive")
 
         name = normal_name(member.name)
-        if not member.kind and selects(name):
+        if not member.kind and not is_hidden(name) and selects(name):
             selected_bytes += member.size
             if selected_bytes > most_bytes:
                 raise UserError(f"{source} expands to over {_MOST_EXPANSION} times its size; do not trust this archive")
@@ -122,17 +126,26 @@ def _zip_members(source: Path) -> Iterator[_Member]:
         for member in archive.infolist():
             mode = member.external_attr >> 16  # 0 if the archive was not made on Unix
             is_plain = stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR)
-            kind = "a link or a device" if not is_plain else "folder" if member.is_dir() else ""
-            yield _Member(member.filename, kind, member.file_size, partial(archive.read, member))
+            name = true_name(member)
+            kind = "a link or a device" if not is_plain else "folder" if name.endswith("/") else ""
+            yield _Member(name, kind, member.file_size, partial(archive.read, member))
 
 
-def briefly(error: Exception) -> str:
-    """Return an error's text on one line of at most 120 characters, since some texts hold whole file headers."""
-    return " ".join(str(error).split())[:120] or type(error).__name__
+def true_name(member: zipfile.ZipInfo) -> str:
+    """Return the name of a zip's member as its writer meant it.
+
+    Old programs of Windows write backslashes between folders; macOS writes UTF-8 without saying so.
+    """
+    name = member.filename
+    if not name.isascii() and not member.flag_bits & _UTF_8_NAME:
+        with contextlib.suppress(UnicodeError):
+            name = name.encode("cp437").decode("utf-8")
+    return name.replace("\\", "/")
 
 
 def normal_name(name: str) -> str:
-    """Return a member's name without `./`, doubled slashes and a slash at its end."""
+    """Return a member's name without `./`, doubled slashes and a slash at its end, and with composed letters."""
+    name = name if name.isascii() else unicodedata.normalize("NFC", name)
     if "./" not in name and "//" not in name and not name.endswith(("/", ".")):  # true for nearly all names
         return name
     return PurePosixPath(name).as_posix()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from mtlscale.config import UserError
+from mtlscale.data.tables.arrow_types import plain_table
+from mtlscale.data.tables.table_file import ROW, TableRead
 from pipelines._formats.hub import HubFolder
-from pipelines._formats.table_file import ROW
 
 SPLIT_COLUMN = "split"
 
 
-def read_hub_table(pipeline: str, folder: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Return all splits of a set as one table, with its row numbers as the column `ROW`, and notes.
+def read_hub_table(pipeline: str, folder: Path) -> TableRead:
+    """Return all splits of a set as one table, with its row numbers as the column `ROW`.
 
     If there are several splits, the column `split` names them. Classes that the library recorded by name are texts.
 
@@ -42,5 +42,5 @@ def read_hub_table(pipeline: str, folder: Path) -> tuple[pa.Table, dict[str, Any
             columns[SPLIT_COLUMN] = [part] * len(columns[first_columns[0]])
         tables.append(pa.table(columns))
 
-    table = pa.concat_tables(tables, promote_options="permissive")
-    return table.append_column(ROW, pa.array(range(len(table)))), {}
+    table = plain_table(pa.concat_tables(tables, promote_options="permissive"))
+    return TableRead(table.append_column(ROW, pa.array(range(len(table)))))

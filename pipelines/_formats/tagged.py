@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import ne
 from typing import NamedTuple
 
 Problems = list[tuple[str, str]]
 OUTSIDE, BEGINS, INSIDE = "O", "B-", "I-"
+_SPACES = re.compile(r"[ \t]+")
+_SCHEME_TAG = re.compile(r"[BIESLUMW]-.+")
+_NUMBER = re.compile(r"\d+([-.]\d+)?")
+_CONLLU_COLUMNS = 10
 _DOCUMENT = "-DOCSTART-"  # a line of its own between the documents of CoNLL 2002 and 2003
 
 
@@ -70,49 +77,91 @@ def lines_of(text: str) -> Iterator[tuple[int, list[tuple[int, str]]]]:
         yield block[0][0], block
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """The layout of a file of columns: its separator, the usual number of columns, and the tags that occur."""
+
+    tabs: bool
+    width: int
+    tags: frozenset[str]
+    conllu: bool  # ten columns, the first of which numbers words
+
+    def columns(self, line: str) -> list[str]:
+        """Return the columns of a line; a no-break space belongs to a word."""
+        return line.split("\t") if self.tabs else _SPACES.split(line.strip(" \t"))
+
+    def skips(self, line: str, tag: int) -> bool:
+        """Return whether a line is no word: a comment, or the mark of a document."""
+        if line.startswith(_DOCUMENT):
+            return True
+        if not line.startswith("#"):
+            return False
+        columns = self.columns(line)
+        if len(columns) != self.width:
+            return True
+        return columns[0].strip() == "#" and columns[_index(tag)].strip() not in self.tags
+
+
 def read_columns(
     where: str, text: str, word: int, tag: int, *, tabs: bool | None = None, tags: Collection[str] | None = None
 ) -> TaggedFile:
     """Return the sentences of a file of columns.
+
+    A line that begins with `#` is a word if it has as many columns as the others, and a tag that they have; otherwise
+    it is a comment. In files of CoNLL-U, fused tokens (`1-2`) and empty nodes (`1.1`) are left out and counted.
 
     Args:
         where: The file as messages name it.
         text: The file's content.
         word: The column of the words, from 1, or from -1 at the end of a line.
         tag: The column of the tags, counted the same way.
-        tabs: Whether tabs separate columns, else any white space; None: tabs if the first line that is no comment has
-            one. With tabs, lines that begin with `#` and have no tab are comments.
+        tabs: Whether tabs separate columns, else spaces and tabs; None: tabs if the first line that is no comment has
+            one.
         tags: The allowed tags; None: any.
     """
     read = TaggedFile()
-
-    for _, block in lines_of(text):
-        if tabs is None:
-            named = [line for _, line in block if not line.startswith(("#", _DOCUMENT))]
-            tabs = "\t" in named[0] if named else None
+    blocks = list(lines_of(text))
+    layout = _layout([line for _, block in blocks for _, line in block], tag, tabs)
+    for _, block in blocks:
         try:
-            _add(block, word, tag, bool(tabs), tags, read)
+            _add(block, word, tag, layout, tags, read)
         except Unusable as error:
             read.problems.append(error.at(where))
 
     return read
 
 
+def _layout(lines: Sequence[str], tag: int, tabs: bool | None) -> _Layout:
+    words = [line for line in lines if not line.startswith(("#", _DOCUMENT))]
+    if tabs is None:
+        tabs = "\t" in words[0] if words else any("\t" in line for line in lines)
+    layout = _Layout(tabs, 0, frozenset(), False)
+    rows = [layout.columns(line) for line in words]
+    width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    index = _index(tag)
+    known = frozenset(row[index].strip() for row in rows if -len(row) <= index < len(row))
+    numbered = width == _CONLLU_COLUMNS and all(_NUMBER.fullmatch(row[0]) for row in rows)
+    return _Layout(tabs, width, known, numbered)
+
+
 def _add(
     block: Sequence[tuple[int, str]],
     word: int,
     tag: int,
-    tabs: bool,
+    layout: _Layout,
     known: Collection[str] | None,
     content: TaggedFile,
 ) -> None:
     words, tags, first = [], [], 0
     for number, line in block:
-        if line.startswith(_DOCUMENT) or (tabs and line.startswith("#") and "\t" not in line):
+        if layout.skips(line, tag):
             continue
         first = first or number
 
-        columns = line.split("\t") if tabs else line.split()
+        columns = layout.columns(line)
+        if layout.conllu and not columns[0].isdigit():
+            content.count("fused_tokens_and_empty_nodes")
+            continue
         width = f"{len(columns)} column{'s' * (len(columns) > 1)}"
         missing = next((column for column in (word, tag) if not -len(columns) <= _index(column) < len(columns)), None)
         if missing is not None:
@@ -120,7 +169,7 @@ def _add(
         if _index(word) % len(columns) == _index(tag) % len(columns):
             raise Unusable(number, f"has {width}, no tag beside the word")
 
-        text, label = columns[_index(word)].strip(), columns[_index(tag)].strip()
+        text, label = columns[_index(word)].strip(" \t"), columns[_index(tag)].strip()
         if not text or not label:
             raise Unusable(number, f"has no {'tag' if text else 'word'}")
         if known is not None and label not in known:
@@ -142,6 +191,33 @@ def is_iob2(tags: set[str]) -> bool:
     return any(tag != OUTSIDE for tag in tags) and all(
         tag == OUTSIDE or (tag.startswith((BEGINS, INSIDE)) and len(tag) > len(BEGINS)) for tag in tags
     )
+
+
+def scheme_of(tags: Collection[str]) -> dict[str, str]:
+    """Return the letters of an entity scheme that IOB2 does not have -> those of IOB2; empty for IOB2 and other tags.
+
+    IOBES marks the end of an entity (`E-`) and one of a single word (`S-`), BILOU calls them `L-` and `U-`, BMES and
+    BMEWO write `M-` inside and `W-` for a single word.
+    """
+    entities = [tag for tag in tags if tag != OUTSIDE]
+    letters = {tag[0] for tag in entities}
+    if not entities or any(_SCHEME_TAG.fullmatch(tag) is None for tag in entities) or letters <= {"B", "I"}:
+        return {}
+    if not (OUTSIDE in tags or "B" in letters):
+        return {}
+    return {letter: "B" if letter in "SUW" else "I" for letter in letters - {"B", "I"}}
+
+
+def in_iob2(read: TaggedFile, scheme: Mapping[str, str]) -> TaggedFile:
+    """Return the sentences with the letters of their scheme replaced, counting the tags that change."""
+    if not scheme:
+        return read
+    sentences = []
+    for sentence in read.sentences:
+        tags = tuple(f"{scheme.get(tag[0], tag[0])}{tag[1:]}" if tag[1:2] == "-" else tag for tag in sentence.tags)
+        read.count("tags_of_another_scheme", sum(map(ne, tags, sentence.tags)))
+        sentences.append(sentence._replace(tags=tags))
+    return TaggedFile(sentences, read.problems, read.counts)
 
 
 def with_begin_tags(tags: Sequence[str]) -> tuple[tuple[str, ...], int]:

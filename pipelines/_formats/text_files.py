@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
+import ast
 import io
 import json
-import zlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mtlscale.config import UserError
-from pipelines._formats.archive import briefly
+from mtlscale.data.tables.csv_layout import BadQuotes, beginning, records
+from mtlscale.data.tables.raw_files import Problems, decoded, suffix_of, unpacked
 
-TABS, COMMAS, JSON_LINES = (".tsv", ".tab"), (".csv",), (".jsonl", ".ndjson")
+TABS, COMMAS, JSON_LINES = (".tsv", ".tab", ".txt"), (".csv",), (".jsonl", ".ndjson", ".json")
 SUFFIXES = (*TABS, *COMMAS, *JSON_LINES)
 QUOTES = ("auto", "always", "never")
-LATIN_1 = "latin-1"
-_LONGEST_FIELD = 1 << 30  # characters; csv's own limit is shorter than some documents
-
-Problems = list[tuple[str, str]]
+_HEAD = 1 << 20  # bytes that show the separator
 
 
 @dataclass(frozen=True)
@@ -41,30 +38,6 @@ class FileRows:
     problems: Problems = field(default_factory=list)
 
 
-def decoded(where: str, raw: bytes) -> tuple[str, str]:
-    """Return a file's text and its encoding: UTF-8, else Latin-1, in which every byte is a letter.
-
-    Raises:
-        UserError: The file is no text.
-    """
-    if b"\0" in raw:
-        raise UserError(f"{where} is not text: it contains NUL bytes; save it as UTF-8")
-
-    try:
-        return raw.decode("utf-8-sig"), "utf-8"
-    except UnicodeDecodeError:
-        return raw.decode(LATIN_1), LATIN_1
-
-
-def unpacked(where: str, path: Path) -> bytes:
-    """Return the bytes of a file, unpacking gzip; raise `UserError` if it cannot be read."""
-    try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{where} cannot be read ({briefly(error)}); fetch it again") from None
-
-
 def read_rows(
     where: str, path: Path, columns: Sequence[str], *, header: bool = True, quotes: str = "auto", mend: str = ""
 ) -> FileRows:
@@ -78,9 +51,9 @@ def read_rows(
         quotes: Whether fields may stand in quotes: `always`, `never`, or `auto`, which means in CSV alone.
         mend: Advice for the message about a missing column.
     """
-    kind = Path(path.name.removesuffix(".gz")).suffix.lower()
+    kind = suffix_of(path.name)
     if kind not in SUFFIXES:
-        raise UserError(f"{where} is none of {', '.join(SUFFIXES)}; rename or convert it")
+        raise UserError(f"{where} is none of {', '.join(SUFFIXES)}, packed or not; rename or convert it")
 
     text, encoding = decoded(where, unpacked(where, path))
     if not text.strip():
@@ -89,10 +62,15 @@ def read_rows(
     rows = FileRows(encoding, columns={name: [] for name in columns})
     if kind in JSON_LINES:
         _read_json(where, text, columns, rows, mend)
-    else:
-        quoted = kind in COMMAS if quotes == "auto" else quotes == "always"
-        _read_table(where, _fields(where, text, "," if kind in COMMAS else "\t", quoted), columns, rows, header, mend)
+        return rows
 
+    quoted = kind in COMMAS if quotes == "auto" else quotes == "always"
+    separator = "\t"
+    if kind in COMMAS:
+        raw = text.encode()
+        separator, start = beginning(raw[:_HEAD], ",", whole=len(raw) <= _HEAD)
+        text = raw[start:].decode()
+    _read_table(where, _fields(where, text, separator, quoted), columns, rows, header, mend)
     return rows
 
 
@@ -107,24 +85,19 @@ def check_columns(where: str, columns: Sequence[str], available: Sequence[str], 
 def _fields(where: str, text: str, separator: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the fields of every line that is not blank."""
     if not quoted:
-        for number, line in enumerate(text.split("\n"), start=1):
+        for number, line in enumerate(re.split(r"\r?\n" if "\n" in text else r"\r", text), start=1):
             if line.strip():
-                yield number, line.removesuffix("\r").split(separator)
+                yield number, line.split(separator)
         return
 
-    previous_limit = csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-
     try:
-        for fields in reader:
+        for fields, _, number in records(io.StringIO(text, newline=""), separator, strict=True):
             if any(field.strip() for field in fields):
-                yield reader.line_num, fields
-    except csv.Error as error:
+                yield number, fields
+    except BadQuotes as error:
         raise UserError(
-            f"{where} line {reader.line_num}: {error}; mend its quotes, or set `quotes: never` where they are text"
+            f"{where} line {error.line}: {error}; mend its quotes, or set `quotes: never` where they are text"
         ) from None
-    finally:
-        csv.field_size_limit(previous_limit)
 
 
 def _read_table(
@@ -151,14 +124,7 @@ def _add(where: str, number: int, fields: list[str], count: int, places: dict[st
 
 def _read_json(where: str, text: str, columns: Sequence[str], rows: FileRows, mend: str) -> None:
     checked = False
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-
+    for number, row in _objects(text):
         if not isinstance(row, dict):
             rows.problems.append((f"{where} line {number}", "is no JSON object"))
             continue
@@ -170,3 +136,31 @@ def _read_json(where: str, text: str, columns: Sequence[str], rows: FileRows, me
         rows.lines.append(number)
         for name in columns:
             rows.columns[name].append(row.get(name))
+
+
+def _objects(text: str) -> Iterator[tuple[int, Any]]:
+    """Yield the line, or the place in the only list, of each object; None where there is none."""
+    if text.lstrip().startswith("["):
+        try:
+            whole = json.loads(text)
+        except (ValueError, RecursionError):
+            whole = None
+        if isinstance(whole, list):
+            yield from enumerate(whole, start=1)
+            return
+
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, _object(line)
+
+
+def _object(line: str) -> Any:
+    """Return the object in a line; some collections of reviews write those of Python."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(line.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None

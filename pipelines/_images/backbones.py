@@ -18,7 +18,7 @@ from PIL import Image
 
 from mtlscale.config import UserError
 from mtlscale.config import named_files as files
-from mtlscale.data.format.image_decoding import colour, open_image
+from mtlscale.data.format.image_decoding import colour, in_colour, open_image
 from mtlscale.torchvision_ops import declare
 
 if TYPE_CHECKING:
@@ -155,10 +155,7 @@ def framed(raw: bytes, size: int, frame: str) -> tuple[np.ndarray, bool]:
         pixels, original_size = colour(raw, (size, size))
         return pixels, min(original_size) < size
 
-    image = open_image(raw)
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-
+    image = in_colour(open_image(raw))
     short_side, target = min(image.size), round(size / CROP)
     if short_side != target:
         width, height = (target if side == short_side else side * target // short_side for side in image.size)

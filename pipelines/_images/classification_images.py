@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, build, knob
 from mtlscale.data.sampling.splits import carve_validation, uniform_hash
+from mtlscale.data.tables.raw_files import is_hidden
 from pipelines._formats.archive import read_members
 from pipelines._formats.hub import HubFolder, is_hub_folder
 from pipelines._formats.hub_images import labelled_images
@@ -158,6 +159,8 @@ class PictureSet(Pipeline):
         digest = hashlib.sha256()
         for path in sorted(path for path in located.rglob("*") if path.is_file()):
             name, size = path.relative_to(located).as_posix(), path.stat().st_size
+            if is_hidden(name):
+                continue
             content_hash = ends(path) if path.name in self.official_files() or holds_labels(name, size) else ""
             digest.update(f"{name}\0{size}\0{content_hash}\n".encode())
         return digest.hexdigest()

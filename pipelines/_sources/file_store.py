@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlscale.config import UserError
-from pipelines._formats.archive import briefly, check_name, normal_name
+from mtlscale.data.tables.raw_files import briefly, is_hidden
+from pipelines._formats.archive import check_name, normal_name, true_name
 from pipelines._formats.tar import members
 from pipelines._sources import table_cells as _tables
 from pipelines._steps.fingerprint import content, holds_labels
@@ -79,7 +80,7 @@ class Store:
         archives = []
         for name, size in _walk(source):
             if selects(name):
-                self.files[name] = File(name, size)
+                self.files[normal_name(name)] = File(name, size)
             elif name.endswith((".zip", ".tar")):
                 archives.append(name)
 
@@ -99,9 +100,10 @@ class Store:
         for member in members:
             kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive was not made on Unix
             is_special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
-            check_name(path, member.filename, "a link or a device" if is_special else "")
-            name = normal_name(f"{below}/{member.filename}".lstrip("/"))
-            if not member.is_dir() and self._selects(name):
+            told = true_name(member)
+            check_name(path, told, "a link or a device" if is_special else "")
+            name = normal_name(f"{below}/{told}".lstrip("/"))
+            if not told.endswith("/") and not is_hidden(name) and self._selects(name):
                 location = f"{relative}{_IN_ZIP}{member.filename}"
                 self.files.setdefault(name, File(location, member.file_size, member.CRC))
 
@@ -118,7 +120,7 @@ class Store:
         for member in tar_members:
             check_name(path, member.name, "" if member.kind in ("", "folder") else member.kind)
             name = normal_name(f"{below}/{member.name}".lstrip("/"))
-            if not member.kind and self._selects(name):
+            if not member.kind and not is_hidden(name) and self._selects(name):
                 location = _IN_TAR.join((relative, str(member.start), str(member.bytes), name))
                 self.files.setdefault(name, File(location, member.bytes, member.time))
 
@@ -223,14 +225,14 @@ def _open_zip(path: str, mtime_ns: int, size: int) -> zipfile.ZipFile:
 
 
 def _walk(folder: Path) -> list[tuple[str, int]]:
-    """Return (name, bytes) of all files below, names with forward slashes, without hidden files and folders."""
+    """Return (name, bytes) of all files below, names with forward slashes, without hidden ones and those of systems."""
     listing, pending = [], [""]
     while pending:
         below = pending.pop()
         with os.scandir(folder / below) as entries:
             for entry in entries:
                 name = f"{below}{entry.name}"
-                if entry.name.startswith("."):
+                if is_hidden(entry.name):
                     continue
                 if entry.is_dir():
                     pending.append(f"{name}/")

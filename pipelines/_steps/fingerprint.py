@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path, PurePosixPath
 
+from mtlscale.data.tables.raw_files import is_hidden
+
 BY_CONTENT = 4 << 20  # bytes; larger files are identified by their size
 ENDS = 1 << 20  # bytes at both ends of a large table that are hashed
 _PICTURES = frozenset(
@@ -46,6 +48,8 @@ def folder_fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name, size = path.relative_to(folder).as_posix(), path.stat().st_size
+        if is_hidden(name):
+            continue
         content_hash = content(path) if holds_labels(name, size) else ""
         digest.update(f"{name}\0{size}\0{content_hash}\n".encode())
     return digest.hexdigest()

@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 
 from mtlscale.config import UserError, nearest
 from mtlscale.data.format.table_columns import TableColumn, fit_category, fit_number, unseen_count
-from pipelines._formats.table_file import ROW
-from pipelines._formats.text_files import Problems
+from mtlscale.data.tables.arrow_types import CATEGORY, WEIGHT, declared_kind, is_text
+from mtlscale.data.tables.table_file import ROW
+from pipelines._tables.text_columns import Use
 
-_MOSTLY = 0.9  # share of cells that are numbers in a column of numbers with some texts
-_LOOKED_AT = 1000  # rows after which a column is plainly one of texts
 _EXACT = 2.0**53  # whole floats from here on lose digits
 
 
@@ -30,15 +29,23 @@ class InputColumns:
     most_categories: int
     buckets: int
 
-    def names(self, table: pa.Table, roles: Sequence[str]) -> list[str]:
+    def names(self, table: pa.Table, roles: Sequence[str], notes: dict[str, Any]) -> list[str]:
         """Return the input columns; `UserError` if a named one is missing, is a target, or cannot be an input.
+
+        Columns without any value, and those without a name or of weights that `features` does not name, are left out.
 
         Args:
             table: The table.
             roles: Columns with another role, which are no inputs unless `features` names them.
+            notes: Notes on the set, extended by the columns that are left out.
         """
         available = [name for name in table.column_names if name != ROW]
-        names = list(self.features) or [name for name in available if name not in roles]
+        named = list(self.features) or [name for name in available if name not in roles]
+        left_out = {name: reason for name in named if name in available and
+                    (reason := no_input(table.schema.field(name), named=bool(self.features)))}  # fmt: skip
+        if left_out:
+            notes["left_out"] = left_out
+        names = [name for name in named if name not in left_out]
         for option, listed in (("features", names), ("categorical", self.categorical)):
             for name in listed:
                 if name not in available:
@@ -46,8 +53,8 @@ class InputColumns:
                     raise UserError(f"{self.pipeline}: there is no column {name!r}; {hint}; correct `{option}`")
 
         for name in self.categorical:
-            if name not in names:
-                raise UserError(f"{self.pipeline}: {name!r} of `categorical` is no feature; {nearest(name, names)}")
+            if name not in named:
+                raise UserError(f"{self.pipeline}: {name!r} of `categorical` is no feature; {nearest(name, named)}")
         if not names:
             raise UserError(f"{self.pipeline}: there is no input column beside the targets")
 
@@ -59,38 +66,22 @@ class InputColumns:
                 )
         return names
 
-    def parsed(self, table: pa.Table, names: Sequence[str], rows: Sequence[str], problems: Problems) -> pa.Table:
-        """Return the table with columns of numbers among which some cells hold texts as numbers.
+    def uses(self, table: pa.Table, names: Sequence[str]) -> dict[str, Use]:
+        """Return the inputs whose texts may be numbers or dates: those that nobody calls categories."""
+        return {name: "input" for name in names if self.kind(table.schema.field(name)) == "category"
+                and name not in self.categorical and declared_kind(table.schema.field(name)) != CATEGORY}  # fmt: skip
 
-        Those cells, and infinite numbers, are added to the problems.
-        """
-        for name in names:
-            column = table[name]
-            if name in self.categorical:
-                continue
-            if pa.types.is_floating(column.type):
-                infinite = np.flatnonzero(pc.fill_null(pc.is_inf(column), False).to_numpy()).tolist()
-                problems += [(rows[row], f"is infinite in {name}") for row in infinite]
-            if input_kind(column.type) != "category":
-                continue
-
-            parsed = text_numbers(column)
-            if parsed is None or not mostly_numbers(len(parsed[1]), parsed[2]):
-                continue
-            numbers, wrong, _ = parsed
-            problems += [(rows[row], problem_in_numbers(name, str(column[row].as_py()))) for row in wrong]
-            table = table.set_column(table.column_names.index(name), name, numbers)
-        return table
-
-    def kind(self, name: str, type: pa.DataType) -> str:
-        """Return what an input of this type becomes: number, date or category."""
-        return "category" if name in self.categorical else input_kind(type) or "category"
+    def kind(self, field: pa.Field) -> str:
+        """Return what an input becomes: number, date or category."""
+        if field.name in self.categorical or declared_kind(field) == CATEGORY:
+            return "category"
+        return input_kind(field.type) or "category"
 
     def fit(self, table: pa.Table, names: Sequence[str], train: np.ndarray) -> list[TableColumn]:
         """Return the conversion of every input column, fitted on the rows of train."""
         columns = []
         for name in names:
-            kind = self.kind(name, table[name].type)
+            kind = self.kind(table.schema.field(name))
             if kind == "category":
                 columns.append(fit_category(name, table[name], train, self.most_categories, self.buckets))
             else:
@@ -110,6 +101,22 @@ def encoded(columns: Sequence[TableColumn], table: pa.Table) -> tuple[np.ndarray
     return np.column_stack(list(arrays.values())), notes
 
 
+def no_input(field: pa.Field, *, named: bool = False) -> str:
+    """Return the reason why a column cannot be an input, or "" if it can.
+
+    Args:
+        field: The column.
+        named: Whether the user names it.
+    """
+    if pa.types.is_null(field.type):
+        return "it has no value in any row"
+    if named:
+        return ""
+    if not field.name.strip() or field.name.startswith("Unnamed:"):
+        return "it has no name, as the index of a data frame"
+    return "it holds the weights of the rows; set `weight` to use them" if declared_kind(field) == WEIGHT else ""
+
+
 def input_kind(kind: pa.DataType) -> str | None:
     """Return what a column of this type becomes: number, date or category; None if it cannot be an input."""
     if (
@@ -121,9 +128,7 @@ def input_kind(kind: pa.DataType) -> str | None:
         return "number"
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return "date"
-    if pa.types.is_dictionary(kind):
-        return input_kind(kind.value_type)
-    return "category" if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind) else None
+    return "category" if is_text(kind) else None
 
 
 def check_ids(pipeline: str, option: str, table: pa.Table, name: str) -> None:
@@ -142,35 +147,8 @@ def check_ids(pipeline: str, option: str, table: pa.Table, name: str) -> None:
                         "save the ids as texts or whole numbers")  # fmt: skip
 
 
-def text_numbers(column: pa.ChunkedArray, *, gives_up: bool = True) -> tuple[pa.Array, list[int], int] | None:
-    """Return a column of texts as numbers, null where a text is none, the rows of those, and the number of texts.
-
-    With `gives_up`, None is returned if the first thousand rows are plainly texts: the rest is not looked at.
-    """
-    numbers: list[float | None] = []
-    wrong, count = [], 0
-    for row, value in enumerate(column.to_pylist()):
-        numbers.append(None)
-        if value is None or not value.strip():
-            continue
-        count += 1
-        try:
-            numbers[-1] = float(value)
-        except ValueError:
-            wrong.append(row)
-        if gives_up and row == _LOOKED_AT and len(wrong) > count / 2:
-            return None
-    return pa.array(numbers, pa.float64()), wrong, count
-
-
-def mostly_numbers(wrong: int, count: int) -> bool:
-    """Return whether a column with so many texts, some of which are no numbers, is one of numbers."""
-    return bool(count) and wrong <= (1 - _MOSTLY) * count and wrong < count
-
-
-def problem_in_numbers(name: str, text: str) -> str:
-    """Return the problem of a row with a text in a column of numbers."""
-    return (
-        f"has {text[:40]!r} in {name}, whose other cells are numbers; name the column in `categorical`, or the text "
-        "in `missing`"
-    )
+def infinite_cells(column: pa.ChunkedArray) -> list[int]:
+    """Return the rows with an infinite number."""
+    if not pa.types.is_floating(column.type):
+        return []
+    return np.flatnonzero(pc.fill_null(pc.is_inf(column), False).to_numpy()).tolist()

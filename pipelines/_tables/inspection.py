@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import UserError, build, nearest
+from mtlscale.data.quality_warnings import word_lines
+from mtlscale.data.tables.arrow_types import WEIGHT, declared_kind
+from mtlscale.data.tables.notations import Question
+from mtlscale.data.tables.raw_files import Problems, is_hidden
+from mtlscale.data.tables.table_file import ROW, TableRead, read_table
 from pipelines._formats.hub_table import SPLIT_COLUMN, read_hub_table
-from pipelines._formats.table_file import ROW, read_table
-from pipelines._formats.text_files import Problems
-from pipelines._tables.inputs import input_kind
+from pipelines._images.picture_checks import picture_lines
+from pipelines._tables.inputs import infinite_cells, input_kind, no_input
+from pipelines._tables.neighbours import labels_beside, neighbour_lines
 from pipelines._tables.row_splits import RowSplit
-from pipelines._tables.suspicions import duplicates, perfect_predictors, row_names
+from pipelines._tables.suspicions import duplicates, near_predictors, perfect_predictors, row_names
 from pipelines._tables.table_parts import is_large, parts_of, sample_of
-from pipelines._tables.targets import Target, guess_kind, is_present, read_target
+from pipelines._tables.target_checks import alike_columns, target_warnings, value_warnings
+from pipelines._tables.target_choice import chosen_targets
+from pipelines._tables.targets import Target, guess_kind, is_present, read_target, target_uses
+from pipelines._tables.text_columns import question_lines, read_texts
 from pipelines.image.image_folder import IMAGE, PICTURES, ImageFolder, split_folders
 from pipelines.vectors.table import TableFile
 
@@ -79,82 +87,134 @@ class SourceReport:
 class _RawTable:
     """Table as its file has it, with what was noticed while it was read."""
 
-    table: pa.Table
+    read: TableRead
     pipeline: TableFile
     options: dict[str, Any]
-    problems: Problems = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
-def inspect_table(source: Path, targets: Mapping[str, str], options: Mapping[str, Any]) -> SourceReport:
+def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, Any]) -> SourceReport:
     """Return what a table would become.
 
     Args:
         source: The file, a folder with one, or a folder of the `datasets` library.
-        targets: Target column -> kind or `auto`; empty: they are guessed.
+        targets: The targets as the command line has them (`chosen_targets`); empty: they are guessed.
         options: Options of the pipeline `table`.
     """
-    raw = _read(source, targets, options)
-    pipeline, table = raw.pipeline, raw.table
+    raw = _read(source, options)
+    pipeline, read = raw.pipeline, raw.read
     roles = {name: role for role in ("id", "weight", "group", "time", "split_column")
              if (name := getattr(pipeline, role))}  # fmt: skip
-    if not targets:
-        columns = [name for name in table.column_names if name != ROW and name not in roles]
-        guess = next((name for name in columns if name.strip().lower() in _TARGET_NAMES), columns[-1])
-        targets = {guess: "auto"}
-        raw.warnings.append("the target is guessed; name yours by --targets")
-    _check_there(table, [*targets, *roles])
+    columns = [name for name in read.table.column_names if name != ROW]
+    kinds = chosen_targets(targets, [name for name in columns if name not in roles])
+    if not kinds:
+        kinds = _guessed_targets(raw, source, [name for name in columns if name not in roles])
+    _check_there(columns, [*kinds, *roles])
+    pipeline = _built(kinds, raw.options)
 
-    candidates = [name for name in table.column_names if name not in (ROW, *targets, *roles)]
-    rows = [f"row {row + 1}" for row in table[ROW].to_pylist()]
-    convertible = [name for name in candidates if input_kind(table[name].type)]
-    table = pipeline.input_columns.parsed(table, convertible, rows, raw.problems)
-    labels = [read_target("table", table, column, kind, pipeline.separator, rows, raw.problems)
-              for column, kind in targets.items()]  # fmt: skip
+    rows = [f"row {row + 1}" for row in read.table[ROW].to_pylist()]
+    candidates = [name for name in columns if name not in kinds and name not in roles]
+    table, questions = _in_numbers(raw, pipeline, candidates, kinds, rows)
+    labels = [read_target("table", table, column, kind, pipeline.separator, rows, read.problems)
+              for column, kind in kinds.items()]  # fmt: skip
     ids = np.array([f"{row:09d}" for row in table[ROW].to_pylist()], dtype=object)
     parts = _split(pipeline.row_split, table, ids, labels, raw.warnings)
+    train = parts.get("train", np.arange(len(table)))
 
-    reasons = _reasons_to_leave_out(table, candidates, labels, parts.get("train", np.arange(len(table))))
+    reasons = _reasons_to_leave_out(table, candidates, labels, train, questions)
     chosen = [name for name in pipeline.features or candidates if name not in reasons or name in pipeline.features]
     if not chosen:
         raw.warnings.append("no column is left as an input; name some by --option features=[…]")
-    _warn_of(raw.problems, "cells or rows", raw.warnings)
-
-    columns = [
-        _column(table, name, targets, roles, chosen, reasons, pipeline.categorical)
-        for name in table.column_names
-        if name != ROW
+    _warn_of(read.problems, "cells or rows", raw.warnings)
+    reports = [
+        _column(table, name, kinds, roles, chosen, reasons, pipeline) for name in table.column_names if name != ROW
     ]
+    shown_kinds = {report.name: report.kind for report in reports}
+    inputs = {name: table[name] for name in chosen if input_kind(table[name].type) is not None}
+    raw.warnings += [f"column {name!r} gives {what} nearly away; leave it out if it is not known beforehand"
+                     for name, what in near_predictors(inputs, labels, train).items()]  # fmt: skip
+    raw.warnings += target_warnings("table", table, labels, parts, rows)
+    raw.warnings += value_warnings(table, [*kinds, *chosen], shown_kinds)
+    raw.warnings += filter(None, [alike_columns(list(kinds), chosen)])
+    raw.warnings += neighbour_lines(source)
+
     suggested: dict[str, Any] = {**raw.options, "targets": {label.column: label.kind for label in labels}}
     if reasons and not pipeline.features:
         suggested["features"] = chosen
     suggested.setdefault("constant", "drop")
-    return SourceReport("table", suggested, len(table), columns, _sizes(parts), raw.warnings)
+    return SourceReport("table", suggested, len(table), reports, _sizes(parts), raw.warnings)
 
 
-def _read(source: Path, targets: Mapping[str, str], options: Mapping[str, Any]) -> _RawTable:
+def _guessed_targets(raw: _RawTable, source: Path, columns: Sequence[str]) -> dict[str, str]:
+    """Return the targets that the file, or a list beside it, names, else a column called so, or the last one."""
+    named = raw.read.outputs or (labels_beside(source, list(columns)) if source.is_file() else [])
+    if named:
+        raw.warnings.append(f"the targets are those that {'the file' if raw.read.outputs else 'the list beside it'} "
+                            f"names: {', '.join(named[:6])}; name others by --targets")  # fmt: skip
+        return dict.fromkeys(named, "auto")
+    usable = [name for name in columns if not no_input(raw.read.table.schema.field(name))] or list(columns)
+    guess = next((name for name in usable if name.strip().lower() in _TARGET_NAMES), usable[-1])
+    raw.warnings.append("the target is guessed; name yours by --targets")
+    return {guess: "auto"}
+
+
+def _in_numbers(
+    raw: _RawTable, pipeline: TableFile, candidates: Sequence[str], targets: Mapping[str, str], rows: Sequence[str]
+) -> tuple[pa.Table, dict[str, Question]]:
+    """Return the table with texts as the numbers or dates that they are, and what is to be asked about others."""
+    table, questions = raw.read.table, dict[str, Question]()
+    inputs = [name for name in candidates if input_kind(table[name].type)]
+    uses = pipeline.input_columns.uses(table, inputs) | target_uses(table.schema, targets)
+    uses |= {pipeline.time: "number or date"} if pipeline.time else {}
+    table = read_texts(table, uses, pipeline.form, rows, raw.read.problems, questions)
+    for name in inputs:
+        raw.read.problems += [(rows[row], f"is infinite in {name}") for row in infinite_cells(table[name])]
+
+    raw.warnings += [*raw.read.questions, *question_lines(questions)]
+    return table, questions
+
+
+def _read(source: Path, options: Mapping[str, Any]) -> _RawTable:
     """Return the table that the source holds; a set of the `datasets` library brings its splits."""
-    pipeline = _built(targets, options)
+    pipeline = _built({}, options)
     located = pipeline.locate(source)
     if located.is_dir():
-        table, _ = read_hub_table("table", located)
-        with_splits = {"split_column": SPLIT_COLUMN} if SPLIT_COLUMN in table.column_names else {}
+        read = read_hub_table("table", located)
+        with_splits = {"split_column": SPLIT_COLUMN} if SPLIT_COLUMN in read.table.column_names else {}
         all_options = {**with_splits, **options}
-        return _RawTable(table, _built(targets, all_options), all_options)
+        return _RawTable(read, _built({}, all_options), all_options)
 
     if is_large(located):
-        parts = parts_of(located, header=pipeline.header, missing=pipeline.missing)
-        table = sample_of(parts, _LARGE_SAMPLE)
+        parts = parts_of(located, pipeline.form)
+        table, notes = sample_of(parts, _LARGE_SAMPLE)
+        questions = [f"{parts.where}: {parts.layout.question}"] if parts.layout and parts.layout.question else []
         warning = (f"the file is large: {len(table):,} rows, from {_LARGE_SAMPLE} of its {len(parts.parts)} parts, "
                    "were looked at; numbers and splits are those of them")  # fmt: skip
-        return _RawTable(table, pipeline, dict(options), warnings=[warning])
+        read = TableRead(table, notes, questions=questions)
+        return _RawTable(read, pipeline, dict(options), [warning, *reading_lines(notes)])
 
-    problems: Problems = []
-    table, notes = read_table(located, header=pipeline.header, missing=pipeline.missing, problems=problems)
-    raw = _RawTable(table, pipeline, dict(options), problems)
-    if "read_as_latin_1" in notes:
-        raw.warnings.append("the file is no UTF-8 and was read as Latin-1")
+    read = read_table(located, pipeline.form)
+    raw = _RawTable(read, pipeline, dict(options), list(reading_lines(read.notes)))
+    if not pipeline.weight:
+        weights = [entry.name for entry in read.table.schema if declared_kind(entry) == WEIGHT]
+        raw.options |= {"weight": weights[0]} if weights else {}
+        raw.pipeline = _built({}, raw.options)
     return raw
+
+
+def reading_lines(notes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each thing about the reading of a file that its user should know."""
+    for note, encoding in (("read_as_latin_1", "Latin-1"), ("read_as_cp1252", "Windows-1252"),
+                           ("read_as_utf_16", "UTF-16"), ("read_as_utf_32", "UTF-32")):  # fmt: skip
+        if note in notes:
+            yield f"the file is no UTF-8 and was read as {encoding}"
+    if "read_as_csv" in notes:
+        yield "the file is no Parquet and was read as CSV"
+    if "separated_by" in notes:
+        yield f"the columns stand between {notes['separated_by']}"
+    if "row_names" in notes:
+        yield f"{notes['row_names']}; it is taken as the name of the row, as R writes it"
+    yield from word_lines(notes)
 
 
 def _built(targets: Mapping[str, str], options: Mapping[str, Any]) -> TableFile:
@@ -162,11 +222,10 @@ def _built(targets: Mapping[str, str], options: Mapping[str, Any]) -> TableFile:
     return pipeline
 
 
-def _check_there(table: pa.Table, names: Sequence[str]) -> None:
-    available = [name for name in table.column_names if name != ROW]
-    missing = next((name for name in names if name not in available), None)
+def _check_there(columns: Sequence[str], names: Sequence[str]) -> None:
+    missing = next((name for name in names if name not in columns), None)
     if missing is not None:
-        raise UserError(f"table: there is no column {missing!r}; {nearest(missing, available)}")
+        raise UserError(f"table: there is no column {missing!r}; {nearest(missing, columns)}")
 
 
 def _split(
@@ -193,17 +252,23 @@ def _warn_of(problems: Problems, things: str, warnings: list[str]) -> None:
 
 
 def _reasons_to_leave_out(
-    table: pa.Table, candidates: Sequence[str], labels: Sequence[Target], train: np.ndarray
+    table: pa.Table,
+    candidates: Sequence[str],
+    labels: Sequence[Target],
+    train: np.ndarray,
+    questions: Mapping[str, Question],
 ) -> dict[str, str]:
     """Return column -> the reason why it should be no input."""
     reasons: dict[str, str] = {}
     usable = {name: table[name] for name in candidates if input_kind(table[name].type) is not None}
     for name in candidates:
-        if name not in usable:
+        if reason := no_input(table.schema.field(name)):
+            reasons[name] = reason
+        elif name not in usable:
             reasons[name] = f"holds {table[name].type}, no numbers, dates or texts"
         elif pc.count_distinct(table[name].take(pa.array(train)), mode="all").as_py() < 2:
             reasons[name] = "constant in training"
-        elif problem := row_names(name, table[name]):
+        elif name not in questions and (problem := row_names(name, table[name])):
             reasons[name] = f"seems to name the rows: {problem}"
 
     remaining = {name: column for name, column in usable.items() if name not in reasons}
@@ -221,41 +286,55 @@ def _column(
     roles: Mapping[str, str],
     chosen: Sequence[str],
     reasons: Mapping[str, str],
-    categorical: Sequence[str],
+    pipeline: TableFile | None = None,
 ) -> ColumnReport:
-    column = table[name]
-    kind = "category" if name in categorical else input_kind(column.type) or str(column.type)
+    column, entry = table[name], table.schema.field(name)
+    kind = input_kind(entry.type) or str(entry.type)
+    if pipeline is not None and kind in ("number", "date"):
+        kind = pipeline.input_columns.kind(entry)
     reason, role = reasons.get(name, ""), INPUT if name in chosen else LEFT_OUT
     if name in targets:
-        guessed_kind, why = guess_kind(column)
+        guessed_kind, why = guess_kind(table, name)
         kind, reason = (guessed_kind, why) if targets[name] == "auto" else (targets[name], "as --targets says")
         role = TARGET
     elif name in roles:
         role = roles[name]
 
-    distinct = 0 if pa.types.is_nested(column.type) else pc.count_distinct(column).as_py()
-    return ColumnReport(name, role, kind, reason, distinct, int((~is_present(column)).sum()))
+    return ColumnReport(name, role, kind, reason, _distinct(column), int((~is_present(column)).sum()))
 
 
-def inspect_source(source: Path, targets: Mapping[str, str], options: Mapping[str, Any]) -> SourceReport:
+def _distinct(column: pa.ChunkedArray) -> int:
+    """Return the number of different values, 0 where they cannot be compared."""
+    try:
+        return int(pc.count_distinct(column).as_py())
+    except pa.ArrowNotImplementedError:
+        return 0
+
+
+def inspect_source(source: Path, targets: Sequence[str], options: Mapping[str, Any]) -> SourceReport:
     """Return what a table, or a folder of pictures, would become.
 
     Args:
         source: The file or folder.
-        targets: Target column -> kind or `auto`; empty: they are guessed.
+        targets: The targets as the command line has them (`chosen_targets`); empty: they are guessed.
         options: Options of the pipeline that reads it.
     """
-    is_pictures = source.is_dir() and any(path.suffix.lower() in PICTURES for path in source.rglob("*"))
+    is_pictures = source.is_dir() and any(
+        path.suffix.lower() in PICTURES and not is_hidden(path.relative_to(source).as_posix())
+        for path in source.rglob("*")
+    )
     has_zips = source.is_dir() and any(source.glob("*.zip"))
     return (inspect_images if is_pictures or has_zips else inspect_table)(source, targets, options)
 
 
-def inspect_images(source: Path, targets: Mapping[str, str], options: Mapping[str, Any]) -> SourceReport:
+def inspect_images(source: Path, targets: Sequence[str], options: Mapping[str, Any]) -> SourceReport:
     """Return what a folder of pictures would become."""
-    pipeline: ImageFolder = build("datasets", "image_folder", {**options, "targets": dict(targets)})
     problems: Problems = []
-    warnings: list[str] = []
-    store, table, _ = pipeline.read(pipeline.locate(source), problems)
+    pipeline: ImageFolder = build("datasets", "image_folder", dict(options))
+    store, table, notes = pipeline.read(pipeline.locate(source), problems)
+    warnings = [*reading_lines(notes), *picture_lines(store, pipeline.white)]
+    columns_of_labels = [name for name in table.column_names if name not in (IMAGE, ROW)]
+    pipeline = build("datasets", "image_folder", {**options, "targets": chosen_targets(targets, columns_of_labels)})
 
     kinds = dict(pipeline.target_kinds(table))
     if not targets:
@@ -263,6 +342,9 @@ def inspect_images(source: Path, targets: Mapping[str, str], options: Mapping[st
         kinds = {name: kind for name, kind in kinds.items() if name not in reasons} or kinds
         warnings += [f"column {name!r} is no target: {reason}" for name, reason in reasons.items() if name not in kinds]
     names = table[IMAGE].to_pylist()
+    questions: dict[str, Question] = {}
+    table = read_texts(table, target_uses(table.schema, kinds), pipeline.form, names, problems, questions)
+    warnings += question_lines(questions)
     labels = [read_target("image_folder", table, column, kind, pipeline.separator, names, problems)
               for column, kind in kinds.items()]  # fmt: skip
 
@@ -270,7 +352,10 @@ def inspect_images(source: Path, targets: Mapping[str, str], options: Mapping[st
     parts = _split(split, table, np.array(names, dtype=object), labels, warnings)
     _warn_of(problems, "pictures or rows", warnings)
 
-    columns = [_column(table, name, kinds, {}, [], {}, ()) for name in table.column_names if name not in (IMAGE, ROW)]
+    warnings += target_warnings("image_folder", table, labels, parts, names)
+    warnings += value_warnings(table, list(kinds), {label.column: label.kind for label in labels})
+
+    columns = [_column(table, name, kinds, {}, [], {}) for name in columns_of_labels]
     chosen = {label.column: label.kind for label in labels}
     suggested = {"size": pipeline.size, **options, "targets": chosen}
     return SourceReport("image_folder", suggested, len(store.names), columns, _sizes(parts), warnings)

@@ -18,18 +18,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.config import SPLITS, UNKNOWN_CATEGORY
+from mtlscale.config import SPLITS, UNKNOWN_CATEGORY, UserError
 from mtlscale.data.format.table_columns import TableColumn
-from pipelines._formats.table_file import ROW
-from pipelines._formats.text_files import Problems
+from mtlscale.data.tables.arrow_types import is_text
+from mtlscale.data.tables.raw_files import Problems
+from mtlscale.data.tables.table_file import ROW, no_row
 from pipelines._steps.features import lists, scaling
 from pipelines._steps.map_jobs import results_of
 from pipelines._tables.column_sums import ColumnSums, sums_of
-from pipelines._tables.inputs import mostly_numbers, problem_in_numbers, text_numbers
+from pipelines._tables.inputs import infinite_cells
 from pipelines._tables.shared_table import SharedTable, UsableRows
 from pipelines._tables.suspicions import perfect_predictors
-from pipelines._tables.table_parts import RawPart, TablePart, TableParts, check_encoding, common_type
+from pipelines._tables.table_parts import RawPart, TablePart, TableParts, check_encoding, typed
 from pipelines._tables.targets import Target
+from pipelines._tables.text_columns import Reading, TextSummary, converted, reading_of, summary_of, wrong_cell
 from pipelines.contract import ComputedRows, PrepareContext, Prepared
 
 _SAMPLE = 256  # training rows of each part in which columns that give a target away are looked for
@@ -57,25 +59,14 @@ class PartSummary:
     Attributes:
         raw: The part without its rows.
         rows: Number of its rows, bad ones included.
-        types: Column -> the type that its cells suggest.
-        texts: Column of texts -> (number of texts, (row, text) of those that are no numbers); None: plainly texts.
-        present: Column -> number of cells with a value.
+        texts: Column -> what is known of its texts.
         infinite: Column -> rows with an infinite number.
     """
 
     raw: RawPart
     rows: int
-    types: dict[str, pa.DataType]
-    texts: dict[str, tuple[int, list[tuple[int, str]]] | None]
-    present: dict[str, int]
+    texts: dict[str, TextSummary]
     infinite: dict[str, list[int]]
-
-    def numbers_among_texts(self, name: str) -> tuple[int, list[tuple[int, str]]] | None:
-        """Return the entry of `texts` for a column that has texts in other parts."""
-        kind = self.types[name]
-        if pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return self.present[name], []
-        return self.texts.get(name)
 
 
 @dataclass(frozen=True)
@@ -83,15 +74,15 @@ class PartReader:
     """Function from a part, and the number of its first row, to its rows, with their numbers in the column `ROW`."""
 
     parts: TableParts
-    number_texts: frozenset[str] = frozenset()  # columns of texts that are numbers
+    readings: tuple[tuple[str, Reading], ...] = ()  # of columns of texts that are numbers or dates
 
     def __call__(self, part: TablePart, first: int, columns: tuple[str, ...]) -> pa.Table:
         raw = self.parts.read(part, columns)
         table = raw.table
-        for name in self.number_texts.intersection(columns):
-            parsed = text_numbers(table[name], gives_up=False)
-            assert parsed is not None
-            table = table.set_column(table.column_names.index(name), name, parsed[0])
+        for name, reading in self.readings:
+            if name in columns:
+                place = table.column_names.index(name)
+                table = table.set_column(place, name, converted(table[name], reading, self.parts.form))
         return table.append_column(ROW, pa.array(np.array(raw.numbers, np.int64) + first))
 
 
@@ -104,20 +95,24 @@ def large_table(shared: SharedTable, parts: TableParts, context: PrepareContext)
         context: The settings of the preparation.
     """
     roles = shared.roles(parts.columns)
+    if parts.layout is not None and parts.layout.question:
+        raise UserError(f"{parts.where}: {parts.layout.question}")
     summaries = _each(partial(_summary, parts), [PartJob(part) for part in parts.parts], context, "read")
+    _check_rows(parts, summaries)
     firsts = np.cumsum([0, *(summary.rows for summary in summaries)])
     lines = [summary.raw.lines for summary in summaries if summary.raw.lines is not None]
-    notes = check_encoding(parts.path.name, lines, int(parts.header))
+    notes = dict(parts.layout.notes) if parts.layout is not None else {}
+    notes |= check_encoding(parts.where, parts.path.name, lines, parts.header_lines)
     if not parts.types:
-        kinds = [common_type(summary.types[name] for summary in summaries) for name in parts.columns]
-        parts = replace(parts, types=tuple(kinds))
+        parts = typed(parts, [summary.raw for summary in summaries], notes)
 
-    names = shared.inputs.names(parts.schema.empty_table(), roles)
+    empty = parts.schema.empty_table()
+    names = shared.inputs.names(empty, roles, notes)
     problems = [(f"row {firsts[number] + row + 1}", problem) for number, summary in enumerate(summaries)
                 for row, problem in summary.raw.bad_rows.items()]  # fmt: skip
     bad_cells: Problems = []
-    number_texts = _bad_inputs(shared, parts, names, summaries, firsts, bad_cells)
-    reader = PartReader(parts, frozenset(number_texts))
+    readings = _readings(shared, empty, names, summaries, firsts, bad_cells, notes)
+    reader = PartReader(parts, tuple(readings.items()))
     jobs = [PartJob(part, int(first)) for part, first in zip(parts.parts, firsts[:-1], strict=True)]
 
     tables = _each(partial(_columns_of, reader, tuple(dict.fromkeys(roles))), jobs, context, "targets")
@@ -152,58 +147,53 @@ def _numbered(function: Callable[[PartJob], Any], job: tuple[int, PartJob]) -> _
 
 def _summary(parts: TableParts, job: PartJob) -> PartSummary:
     raw = parts.read(job.part)
-    texts: dict[str, tuple[int, list[tuple[int, str]]] | None] = {}
-    infinite, numbers = {}, raw.numbers
-    for name, column in zip(raw.table.column_names, raw.table.columns, strict=True):
-        if pa.types.is_floating(column.type):
-            rows = np.flatnonzero(np.isinf(column.to_numpy())).tolist()
-            infinite[name] = [numbers[row] for row in rows]
-        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            parsed = text_numbers(column)
-            wrong = [(numbers[row], column[row].as_py()) for row in parsed[1]] if parsed else []
-            texts[name] = (parsed[2], wrong) if parsed else None
-
-    table = raw.table
-    present = {name: len(table) - table[name].null_count for name in table.column_names}
-    types = {field.name: field.type for field in table.schema}
+    table, numbers = raw.table, raw.numbers
+    infinite = {name: [numbers[row] for row in infinite_cells(table[name])] for name in table.column_names}
+    texts = {name: summary_of(table[name], parts.form, numbers) for name in table.column_names}
     without_rows = replace(raw, table=table.schema.empty_table())
-    return PartSummary(without_rows, len(table) + len(raw.bad_rows), types, texts, present, infinite)
+    return PartSummary(without_rows, len(table) + len(raw.bad_rows), texts, infinite)
 
 
-def _bad_inputs(
+def _check_rows(parts: TableParts, summaries: Sequence[PartSummary]) -> None:
+    """Raise `UserError` if all rows have another number of fields than the header."""
+    bad = sum(len(summary.raw.bad_rows) for summary in summaries)
+    if parts.layout is not None and bad and bad == sum(summary.rows for summary in summaries):
+        first = next(summary.raw for summary in summaries if summary.raw.bad_rows)
+        raise no_row(parts.where, parts.layout, first.bad_rows, first.first_bad, bad)
+
+
+def _readings(
     shared: SharedTable,
-    parts: TableParts,
+    empty: pa.Table,
     names: Sequence[str],
     summaries: Sequence[PartSummary],
     firsts: np.ndarray,
     bad_cells: Problems,
-) -> list[str]:
-    """Return the inputs of texts that are numbers; bad cells of inputs are added to `bad_cells`."""
-    number_texts = []
+    notes: dict[str, Any],
+) -> dict[str, Reading]:
+    """Return the columns of texts that are numbers or dates; bad cells of inputs are added to `bad_cells`."""
     for name in names:
-        if name in shared.inputs.categorical:
-            continue
         for first, summary in zip(firsts, summaries, strict=False):
-            bad_cells += [
-                (f"row {first + row + 1}", f"is infinite in {name}") for row in summary.infinite.get(name, ())
-            ]
-        kind = parts.schema.field(name).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            continue
+            rows = summary.infinite.get(name, ())
+            bad_cells += [(f"row {first + row + 1}", f"is infinite in {name}") for row in rows]
 
-        wrong, count = [], 0
+    readings, questions = {}, {}
+    for name, use in shared.uses(empty, names).items():
+        if not is_text(empty[name].type):
+            continue
+        merged = None
         for first, summary in zip(firsts, summaries, strict=False):
-            texts = summary.numbers_among_texts(name)
-            if texts is None:
-                break
-            wrong += [(int(first) + row, text) for row, text in texts[1]]
-            count += texts[0]
-        else:
-            if not mostly_numbers(len(wrong), count):
-                continue
-            number_texts.append(name)
-            bad_cells += [(f"row {row + 1}", problem_in_numbers(name, text)) for row, text in wrong]
-    return number_texts
+            part = summary.texts[name].moved(int(first))
+            merged = part if merged is None else merged.merged(part)
+        assert merged is not None
+        reading = reading_of(merged, use, shared.form)
+        if reading.question is not None:
+            questions[name] = reading.question
+        if reading.kind:
+            readings[name] = replace(reading, wrong=())
+            bad_cells += [(f"row {row + 1}", wrong_cell(name, text, reading.kind)) for row, text in reading.wrong]
+    shared.ask(questions, notes)
+    return readings
 
 
 def _columns_of(reader: PartReader, columns: tuple[str, ...], job: PartJob) -> pa.Table:
@@ -220,10 +210,8 @@ def _sums(shared: SharedTable, reader: PartReader, names: tuple[str, ...], job: 
     table = reader(job.part, job.first, names)
     assert job.train is not None
     train = np.searchsorted(table[ROW].to_numpy(), job.train)
-    sums = {
-        name: sums_of(table[name], train, shared.inputs.kind(name, table[name].type), shared.inputs.most_categories)
-        for name in names
-    }
+    kinds = {name: shared.inputs.kind(table.schema.field(name)) for name in names}
+    sums = {name: sums_of(table[name], train, kinds[name], shared.inputs.most_categories) for name in names}
     return _PartSums(sums, table.take(pa.array(train[:_SAMPLE])))
 
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from mtlscale.config import UserError, knob
-from pipelines._formats.table_file import ROW
-from pipelines._formats.text_files import Problems, decoded, unpacked
+from mtlscale.data.tables.raw_files import Problems, decoded, unpacked
+from mtlscale.data.tables.table_file import ROW
 from pipelines._steps.features import TEST, VALIDATION
 from pipelines._tables.inputs import InputColumns
 from pipelines._tables.row_splits import RowSplit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,16 @@ import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, nearest
 from mtlscale.data.format.table_columns import TableColumn, category_names
-from pipelines._formats.table_file import ROW
-from pipelines._formats.text_files import Problems
+from mtlscale.data.tables.notations import Question
+from mtlscale.data.tables.raw_files import Problems
+from mtlscale.data.tables.table_file import ROW
+from mtlscale.data.tables.table_format import TableFormat
 from pipelines._steps.features import lists, standardised
-from pipelines._tables.inputs import InputColumns, check_ids, encoded
+from pipelines._tables.inputs import InputColumns, check_ids, encoded, infinite_cells
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.suspicions import perfect_predictors
-from pipelines._tables.targets import Target, is_present, labels_of, read_target
+from pipelines._tables.targets import Target, is_present, labels_of, read_target, target_uses
+from pipelines._tables.text_columns import Use, read_texts, refuse_questions
 from pipelines.contract import PrepareContext, Prepared
 
 
@@ -57,6 +60,7 @@ class SharedTable:
         scale_targets: Whether targets of regression do.
         drop_constant: Whether constant inputs are left out; they are refused otherwise.
         grouped: Input column of categories that groups samples for metrics; "": none.
+        form: How the table is written.
     """
 
     pipeline: str
@@ -70,6 +74,7 @@ class SharedTable:
     scale_targets: bool
     drop_constant: bool
     grouped: str = ""
+    form: TableFormat = field(default_factory=TableFormat)
 
     def prepared(self, table: pa.Table, notes: dict[str, Any], problems: Problems, context: PrepareContext) -> Prepared:
         """Return the data set.
@@ -80,9 +85,14 @@ class SharedTable:
             problems: (row, problem) of rows that were left out, extended here.
             context: The settings of the preparation.
         """
-        names = self.inputs.names(table, self.roles(table.column_names))
+        names = self.inputs.names(table, self.roles(table.column_names), notes)
         bad_cells: Problems = []
-        table = self.inputs.parsed(table, names, _row_names(table), bad_cells)
+        questions: dict[str, Question] = {}
+        row_names = _row_names(table)
+        table = read_texts(table, self.uses(table, names), self.form, row_names, bad_cells, questions)
+        self.ask(questions, notes)
+        for name in names:
+            bad_cells += [(row_names[row], f"is infinite in {name}") for row in infinite_cells(table[name])]
         rows = self.usable(table, bad_cells, problems, notes, context)
         return self._tables(rows, self._columns(rows.table, names, rows.splits["train"], notes), notes)
 
@@ -122,6 +132,20 @@ class SharedTable:
 
         self._check_tasks([task for task, _ in labels])
         return UsableRows(table, ids, targets, labels, splits)
+
+    def uses(self, table: pa.Table, names: Sequence[str]) -> dict[str, Use]:
+        """Return the columns whose texts may be numbers or dates -> what they are needed for."""
+        uses = self.inputs.uses(table, names) | target_uses(table.schema, self.targets)
+        uses |= {self.weight: "number"} if self.weight else {}
+        return uses | ({self.split.time: "number or date"} if self.split.time else {})
+
+    def ask(self, questions: Mapping[str, Question], notes: dict[str, Any]) -> None:
+        """Raise `UserError` for a column that a setting would read, and note what others look like."""
+        inputs = {name: question for name, question in questions.items() if name not in self.targets}
+        refuse_questions(self.pipeline, inputs, "`categorical`, if it is none")
+        refuse_questions(self.pipeline, questions, "`targets` as class, if it is one")
+        if questions:
+            notes["looks_like"] = {name: question.looks_like for name, question in questions.items()}
 
     def roles(self, columns: Sequence[str]) -> list[str]:
         """Return the columns with a role other than input; `UserError` if one is missing, or has two roles."""

@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from mtlscale.config import UserError
-from pipelines._formats.table_file import (
+from mtlscale.data.tables.arff import is_arff
+from mtlscale.data.tables.arrow_types import is_text, plain_table
+from mtlscale.data.tables.csv_file import CsvRows, read_csv, words_in
+from mtlscale.data.tables.csv_layout import CsvLayout, records
+from mtlscale.data.tables.missing_words import ColumnWords
+from mtlscale.data.tables.raw_files import LATIN_1, UTF_8, WINDOWS, decoded, encoding_note, is_packed
+from mtlscale.data.tables.table_file import (
+    ARROW,
+    PARQUET,
     ROW,
+    check_is_table,
     check_names,
     check_one_encoding,
-    check_separator,
-    convert_options,
+    emptied,
     encodings_of,
-    format_of,
+    first_line,
+    head_size,
+    layout_of,
+    words_as_values,
 )
-from pipelines._formats.text_files import decoded
+from mtlscale.data.tables.table_format import TableFormat
 
 LARGE = 128 << 20  # bytes of a file, uncompressed, from which it is read in parts
 PART_BYTES = 16 << 20
 _BATCH_ROWS = 1 << 15
-_BOM = b"\xef\xbb\xbf"
+_SCANNED = 4 << 20  # bytes that are scanned for ends of rows at a time
+_WIDE = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
+_START = 4096  # bytes that tell a format
+_QUOTE, _LINE_FEED, _RETURN = b'"\n\r'
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """The part of a file: bytes of whole lines, or rows of a row group of Parquet.
+    """The part of a file: bytes of whole rows, or rows of a row group of Parquet.
 
     Attributes:
         start: The first byte or row.
@@ -54,12 +67,14 @@ class TextLines:
     Attributes:
         count: Number of lines.
         utf_8: Number of the first line, from 1, with letters beyond ASCII in UTF-8; 0: none.
-        latin_1: Number of the first line that is no UTF-8; 0: none.
+        other: Number of the first line that is no UTF-8; 0: none.
+        encoding: The encoding of the part.
     """
 
     count: int
     utf_8: int
-    latin_1: int
+    other: int
+    encoding: str
 
 
 @dataclass(frozen=True)
@@ -69,18 +84,23 @@ class RawPart:
     Attributes:
         table: Its rows.
         bad_rows: Position of a row that was left out -> its problem.
+        first_bad: The text of the first of them.
         lines: The encoding of a part of a text file whose types are not known yet.
+        words: The words in its columns that may stand for empty cells, likewise.
+        types: The type of each column as the file has it.
     """
 
     table: pa.Table
     bad_rows: dict[int, str]
+    types: dict[str, pa.DataType]
+    first_bad: str = ""
     lines: TextLines | None = None
+    words: Mapping[str, ColumnWords] = field(default_factory=dict)
 
     @property
     def numbers(self) -> list[int]:
         """The position of each row of the table among all rows of the part."""
-        count = len(self.table) + len(self.bad_rows)
-        return [row for row in range(count) if row not in self.bad_rows] if self.bad_rows else list(range(count))
+        return CsvRows(self.table, self.bad_rows).numbers
 
 
 @dataclass(frozen=True)
@@ -91,128 +111,179 @@ class TableParts:
         path: The file.
         parts: Its parts.
         columns: The names of its columns.
-        missing: Texts that count as empty cells.
-        types: The type of each column; empty: each part of a text file has the types that its cells suggest.
-        header: Whether the first line of a text file has the names.
+        form: How it is written.
+        layout: The layout of a text file.
+        types: The type of each column in the file; empty: each part of a text file has those that its cells suggest.
+        values: Columns in which words such as NA are values.
+        quoted_texts: Whether a text file has its texts in quotes.
+        header_lines: Number of lines above the first row.
     """
 
     path: Path
     parts: tuple[TablePart, ...]
     columns: tuple[str, ...]
-    missing: tuple[str, ...] = ()
+    form: TableFormat = field(default_factory=TableFormat)
+    layout: CsvLayout | None = None
     types: tuple[pa.DataType, ...] = ()
-    header: bool = True
+    values: frozenset[str] = frozenset()
+    quoted_texts: bool = False
+    header_lines: int = 0
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns with their types."""
-        return pa.schema(list(zip(self.columns, self.types, strict=True)))
+        """The columns with their types, once they are plain."""
+        raw = pa.schema(list(zip(self.columns, self.types, strict=True)))
+        return plain_table(raw.empty_table()).schema
+
+    @property
+    def where(self) -> str:
+        """The file as messages name it."""
+        return f"table: {self.path.name}"
 
     def read(self, part: TablePart, columns: Sequence[str] | None = None) -> RawPart:
-        """Return some columns of a part, or all.
+        """Return some columns of a part, or all, in plain types.
 
         Raises:
             UserError: The part cannot be read.
         """
         try:
             chosen = list(self.columns if columns is None else columns)
-            if part.group >= 0:
-                return RawPart(_read_row_group(self.path, part, chosen), {})
-            return self._read_text(part, chosen)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise UserError(f"table: {self.path.name} cannot be read: {str(error).splitlines()[0]}") from None
+            if part.group < 0:
+                raw = self._read_text(part, chosen)
+            else:
+                raw = raw_part(_read_row_group(self.path, part, chosen), {})
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{self.where} cannot be read: {first_line(error)}") from None
+        return replace(raw, table=emptied(plain_table(raw.table), self.form.missing))
 
     def _read_text(self, part: TablePart, columns: list[str]) -> RawPart:
+        assert self.layout is not None
         with self.path.open("rb") as file:
             file.seek(part.start)
             raw = file.read(part.stop - part.start)
-        lines = None if self.types else TextLines(raw.count(b"\n"), *((0, 0) if raw.isascii() else encodings_of(raw)))
+        known = bool(self.types)
+        lines = None if known else TextLines(raw.count(b"\n"), 0, 0, UTF_8)
         if not raw.isascii() or b"\0" in raw:
-            raw = decoded(f"table: {self.path.name}", raw)[0].encode()
+            text, encoding = decoded(self.where, raw)
+            if not known:
+                lines = TextLines(raw.count(b"\n"), *encodings_of(raw), encoding)
+            raw = text.encode()
 
-        bad_rows: dict[int, str] = {}
+        names, separator, missing = self.columns, self.layout.separator, self.form.missing or ()
+        types = dict(zip(self.columns, self.types, strict=True)) if known else None
+        rows = read_csv(raw, names, separator, missing=missing, values=self.values, columns=columns, types=types)
+        words: Mapping[str, ColumnWords] = {}
+        if not known and self.form.missing is None:
+            words = words_in(raw, names, separator, rows)
+        return raw_part(rows.table, rows.bad_rows, first_bad=rows.first_bad, lines=lines, words=words)
 
-        def keep_bad(row: Any) -> str:
-            bad_rows[row.number - 1] = f"has {row.actual_columns} fields, not {row.expected_columns}"
-            return "skip"
 
-        convert = convert_options(self.missing)
-        convert.include_columns = columns
-        types = dict(zip(self.columns, self.types or [pa.null()] * len(self.columns), strict=True))
-        if self.types:
-            convert.column_types = {name: types[name] for name in columns}
-        if not raw or raw.isspace():
-            return RawPart(pa.schema([(name, types[name]) for name in columns]).empty_table(), {}, lines)
-        table = pyarrow.csv.read_csv(
-            io.BytesIO(raw),
-            read_options=pyarrow.csv.ReadOptions(use_threads=False, column_names=list(self.columns)),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=_delimiter(self.path), invalid_row_handler=keep_bad),
-            convert_options=convert,
-        )
-        return RawPart(table, bad_rows, lines)
+def raw_part(table: pa.Table, bad_rows: dict[int, str], **more: Any) -> RawPart:
+    """Return a part whose columns have the types of the file."""
+    return RawPart(table, bad_rows, {entry.name: entry.type for entry in table.schema}, **more)
 
 
 def is_large(path: Path) -> bool:
     """Return whether a file is read in parts: it is large, and of a kind that can be cut."""
-    if path.is_dir() or path.suffix not in (".csv", ".tsv", ".parquet"):
+    if path.is_dir():
         return False
-    if path.suffix != ".parquet" or path.stat().st_size >= LARGE:
-        return path.stat().st_size >= LARGE
+    with path.open("rb") as file:
+        start = file.read(_START)
+    if not start.startswith(PARQUET):
+        cannot_be_cut = start.startswith((ARROW, *_WIDE)) or is_packed(start) or is_arff(start.decode("latin-1"))
+        return path.stat().st_size >= LARGE and not cannot_be_cut
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             metadata = file.metadata
             groups = range(metadata.num_row_groups)
             return sum(metadata.row_group(group).total_byte_size for group in groups) >= LARGE
-    except (pa.ArrowInvalid, OSError):
+    except (pa.ArrowException, OSError):
         return False  # the reader says what is wrong
 
 
-def parts_of(path: Path, *, header: bool = True, missing: Sequence[str] = ()) -> TableParts:
+def parts_of(path: Path, form: TableFormat | None = None) -> TableParts:
     """Return the parts of a file.
 
     Args:
         path: The file.
-        header: Whether the first line of a text file names the columns; otherwise they are called 1, 2, …
-        missing: Texts that count as empty cells.
+        form: How it is written.
 
     Raises:
         UserError: The file cannot be read, has no row, or has two columns of one name.
     """
-    if format_of(path) == ".parquet":
-        return _parts_of_parquet(path)
-
+    form, where, size = form or TableFormat(), f"table: {path.name}", path.stat().st_size
     with path.open("rb") as file:
-        first_line = file.readline()
-        begin = file.tell() if header else len(_BOM) * first_line.startswith(_BOM)
-        text, _ = decoded(f"table: {path.name}", first_line)
-        check_separator(path.name, text, _delimiter(path))
-        fields = next(csv.reader([text.rstrip("\r\n")], delimiter=_delimiter(path)), [])
-        names = fields if header else [str(number + 1) for number in range(len(fields))]
-
-        size, edges = path.stat().st_size, [begin]
-        while edges[-1] < size:
-            file.seek(edges[-1] + PART_BYTES)
-            file.readline()
-            edges.append(min(file.tell(), size))
-    check_names(path.name, names)
+        if file.read(len(PARQUET)) == PARQUET:
+            return _parts_of_parquet(path, form)
+        file.seek(0)
+        first_line_bytes = len(file.readline())
+        file.seek(0)
+        head = file.read(head_size(first_line_bytes))
+    check_is_table(where, head)
+    layout = layout_of(where, path.name, head, form, whole=len(head) == size)
+    edges = [layout.start]
+    for end in _row_ends(path, layout):
+        if end - edges[-1] >= PART_BYTES:
+            edges.append(end)
+    edges += [size] if edges[-1] < size else []
     parts = tuple(TablePart(start, stop) for start, stop in pairwise(edges))
-    return TableParts(path, parts, tuple(names), tuple(missing), header=header)
+    header_lines = head[: layout.start].count(b"\n")
+    return TableParts(
+        path, parts, layout.names, form, layout, quoted_texts=layout.header_is_quoted, header_lines=header_lines
+    )
 
 
-def _parts_of_parquet(path: Path) -> TableParts:
+def _row_ends(path: Path, layout: CsvLayout) -> Iterator[int]:
+    """Yield the byte behind rows of a text file, in order; line ends within quotes are none.
+
+    A line ends a row where an even number of quotes stands before it, provided that quotes stand at the edges of
+    fields alone. From where one stands elsewhere, rows are read one by one.
+    """
+    at_edge = np.zeros(256, bool)
+    at_edge[[ord(layout.separator), _LINE_FEED, _RETURN, _QUOTE]] = True
+    start, last, inside, before = layout.start, layout.start, False, _LINE_FEED
+    with path.open("rb") as file:
+        file.seek(start)
+        block, following = file.read(_SCANNED), file.read(_SCANNED)
+        while block:
+            codes = np.frombuffer(block, np.uint8)
+            around = np.concatenate([[before], codes, [following[0] if following else _LINE_FEED]])
+            quotes = np.flatnonzero(codes == _QUOTE)
+            opening = (np.arange(len(quotes)) % 2 == 0) ^ inside
+            if not at_edge[np.where(opening, around[quotes], around[quotes + 2])].all():
+                yield from _row_ends_one_by_one(path, layout.separator, last)
+                return
+
+            ends = np.flatnonzero((codes == _LINE_FEED) | ((codes == _RETURN) & (around[2:] != _LINE_FEED)))
+            of_rows = ends[(np.searchsorted(quotes, ends) % 2 == 0) ^ inside]
+            yield from (start + 1 + of_rows).tolist()
+            last = start + 1 + int(of_rows[-1]) if len(of_rows) else last
+            start, inside, before = start + len(block), (len(quotes) % 2 == 1) ^ inside, block[-1]
+            block, following = following, file.read(_SCANNED)
+
+
+def _row_ends_one_by_one(path: Path, separator: str, start: int) -> Iterator[int]:
+    with path.open("rb") as file:
+        file.seek(start)
+        for _, end, _ in records(io.TextIOWrapper(file, "latin-1", newline=""), separator):
+            yield start + end
+
+
+def _parts_of_parquet(path: Path, form: TableFormat) -> TableParts:
+    where = f"table: {path.name}"
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"table: {path.name} cannot be read: {str(error).splitlines()[0]}") from None
-    check_names(path.name, schema.names)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{where} cannot be read: {first_line(error)}") from None
+    check_names(where, schema.names)
 
     parts = []
     for group in range(metadata.num_row_groups):
         rows, size = metadata.row_group(group).num_rows, metadata.row_group(group).total_byte_size
         step = max(1, rows * PART_BYTES // max(size, 1))
         parts += [TablePart(start, min(start + step, rows), group) for start in range(0, rows, step)]
-    return TableParts(path, tuple(parts), tuple(schema.names), types=tuple(schema.types))
+    return TableParts(path, tuple(parts), tuple(schema.names), form, types=tuple(schema.types))
 
 
 def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
@@ -227,32 +298,55 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
     return pa.string()
 
 
-def sample_of(parts: TableParts, count: int) -> pa.Table:
-    """Return the rows of so many parts of a file, at even distances, with their numbers in the column `ROW`."""
+def sample_of(parts: TableParts, count: int) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the rows of so many parts of a file, at even distances and with their numbers in `ROW`, and notes."""
     chosen = [parts.parts[place * len(parts.parts) // count] for place in range(min(count, len(parts.parts)))]
+    notes: dict[str, Any] = {}
     if not parts.types:
-        tables = [parts.read(part).table for part in chosen]
-        kinds = [common_type(table.schema.field(name).type for table in tables) for name in parts.columns]
-        parts = replace(parts, types=tuple(kinds))
+        raw_parts = [parts.read(part) for part in chosen]
+        parts = typed(parts, raw_parts, notes)
     table = pa.concat_tables([parts.read(part).table for part in chosen])
-    return table.append_column(ROW, pa.array(range(len(table))))
+    return table.append_column(ROW, pa.array(range(len(table)))), notes
 
 
-def check_encoding(name: str, lines: Sequence[TextLines], header: int) -> dict[str, Any]:
+def typed(parts: TableParts, raw_parts: Sequence[RawPart], notes: dict[str, Any]) -> TableParts:
+    """Return a text file with the types of all its parts, and the columns in which words are values.
+
+    Args:
+        parts: The file.
+        raw_parts: What its parts, or some of them, showed without types.
+        notes: Notes on the set, extended by the words.
+    """
+    kinds = {name: common_type(raw.types[name] for raw in raw_parts) for name in parts.columns}
+    texts = {name for name, kind in kinds.items() if is_text(kind)}
+    words: dict[str, ColumnWords] = {}
+    for raw in raw_parts:
+        for name, found in raw.words.items():
+            words[name] = words[name].merged(found) if name in words else found
+    whole = {name: replace(found, texts=name in texts or not found.values) for name, found in words.items()}
+
+    kept = words_as_values(whole, parts.form, parts.quoted_texts, texts, notes)
+    types = tuple(pa.string() if name in kept else kinds[name] for name in parts.columns)
+    return replace(parts, types=types, values=frozenset(kept))
+
+
+def check_encoding(where: str, name: str, lines: Sequence[TextLines], header: int) -> dict[str, Any]:
     """Return a note if a file is no UTF-8; `UserError` if some lines are, and others are not.
 
     Args:
+        where: The file as messages name it.
         name: The file's name.
         lines: The encodings of its parts.
         header: Number of lines before them.
     """
-    first, utf_8, latin_1 = header, 0, 0
+    first, utf_8, other = header, 0, 0
     for part in lines:
         utf_8 = utf_8 or (part.utf_8 and first + part.utf_8)
-        latin_1 = latin_1 or (part.latin_1 and first + part.latin_1)
+        other = other or (part.other and first + part.other)
         first += part.count
-    check_one_encoding(name, utf_8, latin_1)
-    return {"read_as_latin_1": [name]} if latin_1 else {}
+    check_one_encoding(where, utf_8, other)
+    encodings = {part.encoding for part in lines} - {UTF_8}
+    return encoding_note(name, max(encodings, key=[LATIN_1, WINDOWS].index)) if encodings else {}
 
 
 def _read_row_group(path: Path, part: TablePart, columns: list[str]) -> pa.Table:
@@ -267,7 +361,3 @@ def _read_row_group(path: Path, part: TablePart, columns: list[str]) -> pa.Table
             if seen >= part.stop:
                 break
     return pa.Table.from_batches(batches, schema)
-
-
-def _delimiter(path: Path) -> str:
-    return "\t" if format_of(path) == ".tsv" else ","

@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from mtlscale.config import MISSING_CLASS, SPLITS, Task, UserError
 from mtlscale.data.format.categories import as_text
 from mtlscale.data.format.table_columns import by_kind, category_names
-from pipelines._formats.text_files import Problems
+from mtlscale.data.tables.arrow_types import CATEGORY, NUMBER, declared_kind, is_text
+from mtlscale.data.tables.raw_files import Problems
+from pipelines._tables.text_columns import FEW_VALUES, Use
 
 KINDS = ("auto", "class", "regression", "multilabel")
 SEPARATORS = (";", "|", ",")
 MOST_CLASSES = 1000
-MOST_GUESSED_CLASSES = 20  # distinct whole numbers that count as classes
 _MOST_LETTERS = 100  # of a task's name
 
 Splits = Mapping[str, np.ndarray]
@@ -75,13 +76,21 @@ def check_kinds(pipeline: str, targets: Mapping[Any, Any]) -> None:
         raise UserError(f"{pipeline}: two targets are both called {twice} in file names; rename a column")
 
 
-def guess_kind(column: pa.ChunkedArray, separator: str = "auto") -> tuple[str, str]:
-    """Return the kind that the values of a column suggest, and the reason."""
+def guess_kind(table: pa.Table, name: str, separator: str = "auto") -> tuple[str, str]:
+    """Return the kind that the file declares for a column, or that its values suggest, and the reason."""
+    column, declared = table[name], declared_kind(table.schema.field(name))
     kind, values = column.type, column.drop_null()
+    if declared in (CATEGORY, NUMBER):
+        distinct = pc.count_distinct(values).as_py()
+        kinds = {CATEGORY: ("class", f"declared as a category, {distinct} different"), NUMBER: ("regression",
+                 "declared as a number")}  # fmt: skip
+        return kinds[declared]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return "multilabel", "lists of tags"
     if pa.types.is_boolean(kind):
         return "class", "true and false"
+    if _is_date(kind):
+        return "class", "dates"
 
     if _is_number(kind):
         numbers = values.to_numpy().astype(float)
@@ -89,7 +98,7 @@ def guess_kind(column: pa.ChunkedArray, separator: str = "auto") -> tuple[str, s
         if (numbers != np.floor(numbers)).any():
             return "regression", "numbers with fractions"
         distinct = len(np.unique(numbers))
-        if distinct <= MOST_GUESSED_CLASSES and 2 * distinct <= len(numbers):
+        if distinct <= FEW_VALUES and 2 * distinct <= len(numbers):
             return "class", f"{distinct} different whole numbers"
         return "regression", f"{distinct} different whole numbers, too many for classes"
 
@@ -101,6 +110,16 @@ def guess_kind(column: pa.ChunkedArray, separator: str = "auto") -> tuple[str, s
         if len(tags) < distinct:
             return "multilabel", f"{len(tags)} tags separated by {mark}"
     return "class", f"{distinct} different texts"
+
+
+def target_uses(schema: pa.Schema, targets: Mapping[str, str]) -> dict[str, Use]:
+    """Return the targets whose texts may be numbers -> what they are needed for."""
+    uses: dict[str, Use] = {"auto": "target", "regression": "number"}
+    return {
+        name: uses[kind]
+        for name, kind in targets.items()
+        if kind == "regression" or (kind == "auto" and declared_kind(schema.field(name)) != CATEGORY)
+    }
 
 
 def read_target(
@@ -121,18 +140,27 @@ def read_target(
         UserError: The column holds no values of this kind at all.
     """
     cells = table[column]
-    kind = guess_kind(cells, separator)[0] if kind == "auto" else kind
+    guessed = kind == "auto"
+    kind = guess_kind(table, column, separator)[0] if guessed else kind
     if not len(cells.drop_null()):
         raise UserError(f"{pipeline}: target {column!r} has no value in any row; leave it out of `targets`")
+
+    if _is_date(cells.type) and (guessed or kind == "regression"):
+        raise UserError(
+            f"{pipeline}: target {column!r} holds dates, which are neither classes nor numbers; name another target, "
+            "or set its kind to class if each date is one"
+        )
 
     if kind == "multilabel":
         return Target(column, kind, _tags(pipeline, cells, column, separator))
     if pa.types.is_nested(cells.type):
         raise UserError(f"{pipeline}: target {column!r} holds {cells.type}; set its kind to multilabel")
+    if not (is_text(cells.type) or _is_number(cells.type) or _is_date(cells.type) or pa.types.is_boolean(cells.type)):
+        raise UserError(f"{pipeline}: target {column!r} holds {cells.type}, no classes or numbers; leave it out")
     if kind == "regression":
         return Target(column, kind, _numbers(cells, column, rows, problems))
 
-    if pa.types.is_floating(cells.type):
+    if pa.types.is_floating(cells.type) and declared_kind(table.schema.field(column)) != CATEGORY:
         numbers = cells.to_numpy().astype(float)
         fractions = np.flatnonzero(np.isfinite(numbers) & (numbers != np.floor(numbers)))
         if len(fractions):
@@ -250,7 +278,7 @@ def _tags(pipeline: str, cells: pa.ChunkedArray, column: str, separator: str) ->
             tags[row] = None if value is None else {as_text(tag).strip() for tag in value if tag is not None}
         return tags
 
-    if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
+    if not is_text(cells.type):
         raise UserError(f"{pipeline}: target {column!r} holds {cells.type}, no tags; set its kind to class")
     mark = _separator([value for value in values if value], separator) or ";"
     for row, value in enumerate(values):
@@ -266,7 +294,11 @@ def _separator(texts: Sequence[str], separator: str) -> str:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_date(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def is_present(column: pa.ChunkedArray) -> np.ndarray:

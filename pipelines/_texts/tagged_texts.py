@@ -15,8 +15,8 @@ from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.config import named_files as files
 from mtlscale.data.format.tokenizer import check_tokenizer
 from mtlscale.data.sampling.splits import uniform_hash
+from mtlscale.data.tables.raw_files import decoded, encoding_note
 from pipelines._formats.tagged import TaggedFile, is_iob2
-from pipelines._formats.text_files import LATIN_1, decoded
 from pipelines._texts.text_features import FEATURES_FROM_BYTES
 from pipelines._texts.token_ids import RAY_FROM_BYTES
 from pipelines._texts.token_rows import by_subwords, by_words, leaked_counts
@@ -34,19 +34,19 @@ class TaggedCorpus:
         rows: A table per task and part.
         problems: (place, problem) of unusable sentences.
         counts: Task -> counts of the readers.
-        latin_1: The files that were read as Latin-1.
+        encodings: Note -> the files that are in another encoding than UTF-8.
     """
 
     rows: list[pa.Table] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    latin_1: list[str] = field(default_factory=list)
+    encodings: dict[str, list[str]] = field(default_factory=dict)
 
     def text(self, where: str, name: str, raw: bytes) -> str:
-        """Return the text of a file, recording if it is Latin-1."""
+        """Return the text of a file, recording its encoding if it is not UTF-8."""
         text, encoding = decoded(where, raw)
-        if encoding == LATIN_1:
-            self.latin_1.append(name)
+        for note, names in encoding_note(name, encoding).items():
+            self.encodings.setdefault(note, []).extend(names)
         return text
 
     def add(self, task: str, split: str, reads: Sequence[TaggedFile], classes: Sequence[str], limit: int) -> None:
@@ -83,13 +83,13 @@ class TaggedCorpus:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The counts, by name and then by task, and the files read as Latin-1."""
+        """The counts, by name and then by task, and the files in another encoding than UTF-8."""
         names = sorted({name for counts in self.counts.values() for name in counts})
         by_name: dict[str, Any] = {
             name: {task: task_counts[name] for task, task_counts in self.counts.items() if task_counts[name]}
             for name in names
         }
-        return by_name | ({"read_as_latin_1": self.latin_1} if self.latin_1 else {})
+        return by_name | self.encodings
 
 
 class TaggedPipeline(Pipeline):

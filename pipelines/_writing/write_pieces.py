@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, TaskSuite, UserError
 from mtlscale.data.format.manifest import FileEntry
-from pipelines._formats.table_file import ROW
+from mtlscale.data.tables.table_file import ROW
 from pipelines._steps.map_jobs import results_of
 from pipelines._writing.shards import Shard, ShardResult, WriteShard, labels
 from pipelines.contract import PrepareContext, ShardedTable

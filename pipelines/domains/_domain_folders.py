@@ -17,7 +17,7 @@ import numpy as np
 
 from mtlscale.config import UserError, knob
 from mtlscale.config import named_files as files
-from pipelines._formats.text_files import Problems
+from mtlscale.data.tables.raw_files import Problems
 from pipelines._images.backbones import BACKBONES, FRAMES, LITE, Backbone
 from pipelines._images.image_features import picture_features
 from pipelines._images.indexed_images import ImagePipeline

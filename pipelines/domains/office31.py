@@ -19,6 +19,7 @@ class Office31(DomainFolders):
     """
 
     name: ClassVar[str] = "office31"
+    results_version: ClassVar[int] = 2  # 2: pictures are turned as their Exif says, transparency is on white
     source: ClassVar[str] = "Saenko, Kulis, Fritz & Darrell, ECCV 2010"
     folder: ClassVar[str] = "office31"
     places: ClassVar[Mapping[str, str]] = {domain: f"{domain}(?:/images)?" for domain in DOMAINS}

@@ -20,6 +20,7 @@ class OfficeHome(DomainFolders):
     """
 
     name: ClassVar[str] = "office_home"
+    results_version: ClassVar[int] = 2  # 2: pictures are turned as their Exif says, transparency is on white
     source: ClassVar[str] = "Venkateswara, Eusebio, Chakraborty & Panchanathan, CVPR 2017"
     folder: ClassVar[str] = "office_home"
     places: ClassVar[Mapping[str, str]] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from mtlscale.config import UserError, knob
-from pipelines._formats.text_files import Problems, decoded
+from mtlscale.data.tables.raw_files import Problems, decoded
 from pipelines._sources.file_store import Store
 from pipelines.domains._domain_folders import DomainFolders
 

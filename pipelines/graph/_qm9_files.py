@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from mtlscale.config import UserError
+from mtlscale.data.tables.raw_files import Problems
 from pipelines._formats.archive import read_members
-from pipelines._formats.text_files import Problems, read_rows
+from pipelines._formats.text_files import read_rows
 
 COLUMNS = ("mu", "alpha", "homo", "lumo", "r2", "zpve", "u0", "u298", "h298", "g298", "cv")
 UNCHARACTERIZED = "uncharacterized.txt"  # molecules whose geometry is not that of their SMILES

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data.format.graphs import KEY, GraphLayout
-from pipelines._formats.text_files import SUFFIXES, Problems
+from mtlscale.data.tables.raw_files import Problems, suffix_of
+from pipelines._formats.text_files import SUFFIXES
 from pipelines._steps.features import lists, random_split
 from pipelines._tables.shared_table import repeated_inputs, scaled_labels
 from pipelines.contract import Pipeline, PrepareContext, Prepared
@@ -69,7 +70,7 @@ class QM9(Pipeline):
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
         problems: Problems = []
-        is_table = source.is_file() and source.name.removesuffix(".gz").endswith(SUFFIXES)
+        is_table = source.is_file() and suffix_of(source.name) in SUFFIXES
         if is_table and self.graph == "positions":
             raise UserError(f"qm9: {source.name} has no positions; name the archive of .xyz files, or set `graph` to "
                             "bonds")  # fmt: skip

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data.sampling.splits import carve_validation, hash_split
-from pipelines._formats.text_files import Problems, decoded
+from mtlscale.data.tables.raw_files import Problems, decoded
 from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._images.pixels import colour
 from pipelines._sources.file_store import Store

@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob, nearest
 from mtlscale.data.format.table_columns import category_names
+from mtlscale.data.tables.notations import DECIMALS, Question
+from mtlscale.data.tables.raw_files import Problems, is_hidden
+from mtlscale.data.tables.table_file import ROW, read_table
+from mtlscale.data.tables.table_format import SUFFIXES, TableFormat, is_table_file
 from pipelines._formats.hub import SPLIT_NAMES
-from pipelines._formats.table_file import ROW, SUFFIXES, is_table_file, read_table
-from pipelines._formats.text_files import Problems
 from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._images.pixels import colour
 from pipelines._sources.file_store import Store
@@ -23,7 +25,8 @@ from pipelines._steps.features import TEST, VALIDATION
 from pipelines._steps.fingerprint import content
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import scaled_labels
-from pipelines._tables.targets import check_kinds, labels_of, read_target
+from pipelines._tables.targets import check_kinds, labels_of, read_target, target_uses
+from pipelines._tables.text_columns import read_texts, refuse_questions
 from pipelines.contract import PrepareContext, Prepared
 
 PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -37,22 +40,33 @@ class ImageFolder(ImagePipeline):
     names the picture (its path below the folder, its name, or its name without the ending), others are targets.
     `targets` gives their kinds as those of `table`. Without such a file, the folder of a picture is its class, and a
     folder train, val or test above it its split. Pictures that the table does not name, and rows whose picture is not
-    there, stop the preparation and are named, or are left out with --skip-bad; a label may be missing. The split is
-    random by the picture's name and keeps one of each class in training, or goes by `group` or `split_column`. Targets
-    of regression have mean 0 and variance 1 over training.
+    there, stop the preparation and are named, or are left out with --skip-bad; a label may be missing. Pictures are
+    turned as their Exif says, what is transparent becomes white, and more than 8 bits are scaled by their range. The
+    split is random by the picture's name and keeps one of each class in training, or goes by `group` or `split_column`.
+    Targets of regression have mean 0 and variance 1 over training.
     """
 
     name: ClassVar[str] = "image_folder"
+    results_version: ClassVar[int] = 2  # 2: more than 8 bits are scaled, Exif turns, transparency is on white
     source: ClassVar[str] = "a folder of yours"
     folder: ClassVar[str] = "image_folder"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "auroc", "rmse")
 
     size: int = knob(64, low=8, high=1024, help="pixels of height and width")
+    white: float = knob(
+        0.0,
+        low=0.0,
+        later=True,
+        help="value of white in pictures of more than 8 bits; 0: 65535, or 1 of floats",
+    )
     labels: str = knob("", help="the table of labels, if the folder has several")
     image: str = knob("", help="the column that names the picture; none: the first whose cells are pictures")
     targets: dict[str, Any] = knob({}, help="target column -> class, regression, multilabel or auto; none: all columns")
     separator: str = knob("auto", help="of the tags of a multilabel target; auto: the first of ; | ,")
-    missing: tuple[str, ...] = knob((), help="texts that count as empty cells, such as ?")
+    missing: tuple[str, ...] | None = knob(
+        None, later=True, help="texts that are empty cells, such as ?; none: NA, null, NaN …, unless a value"
+    )
+    decimal: str = knob("", choices=DECIMALS, later=True, help="mark before decimals, . or ,; none: point, or asked")
     group: str = knob("", help="column whose values are not divided between splits")
     split_column: str = knob("", help="column with train, val or test")
     scale_targets: bool = knob(True, help="targets of regression to mean 0 and variance 1 over training")
@@ -66,11 +80,18 @@ class ImageFolder(ImagePipeline):
         super().__post_init__()
         check_kinds(self.name, self.targets)
         self.row_split()
+        if self.white and self.encoded:
+            raise UserError("image_folder: `white` changes the pictures, `encoded` keeps them as they are; drop one")
 
     def row_split(self, column: str = "") -> RowSplit:
         """Return the rule that splits the pictures; `column` names the splits unless `split_column` does."""
         return RowSplit(pipeline=self.name, test=self.test, validation=self.validation, seed=self.split,
                         group=self.group, column=self.split_column or column)  # fmt: skip
+
+    @property
+    def form(self) -> TableFormat:
+        """How the table of labels is written."""
+        return TableFormat(decimal=self.decimal, missing=self.missing)
 
     def selects(self, name: str) -> bool:
         return PurePosixPath(name).suffix.lower() in PICTURES
@@ -90,7 +111,9 @@ class ImageFolder(ImagePipeline):
 
     def label_file(self, source: Path) -> Path | None:
         """Return the table of labels; None if the folder has none."""
-        files = sorted(path for path in source.iterdir() if path.is_file() and is_table_file(path))
+        files = sorted(
+            path for path in source.iterdir() if path.is_file() and is_table_file(path) and not is_hidden(path.name)
+        )
         if self.labels:
             if not is_table_file(source / self.labels):
                 raise UserError(f"image_folder: labels {self.labels} is none of {', '.join(SUFFIXES)}; convert it")
@@ -115,7 +138,11 @@ class ImageFolder(ImagePipeline):
         labels = self.label_file(source)
         if labels is None:
             return store, self._class_folders(store, problems), {}
-        table, notes = read_table(labels, missing=self.missing, problems=problems)
+        read = read_table(labels, self.form, where=f"image_folder: {labels.name}")
+        problems += read.problems
+        table, notes = read.table, read.notes
+        if read.questions:
+            raise UserError(read.questions[0])
         table = _with_pictures(table, self._image_column(table, store, labels.name), store, labels.name, problems)
         return store, table, notes
 
@@ -140,9 +167,13 @@ class ImageFolder(ImagePipeline):
         table = table.slice(0, self.limit) if self.limit else table
         names = table[IMAGE].to_pylist()
 
+        kinds = self.target_kinds(table)
+        questions: dict[str, Question] = {}
+        table = read_texts(table, target_uses(table.schema, kinds), self.form, names, problems, questions)
+        refuse_questions(self.name, questions, "`targets` as class, if it is one")
         targets = [
             read_target(self.name, table, column, kind, self.separator, names, problems)
-            for column, kind in self.target_kinds(table).items()
+            for column, kind in kinds.items()
         ]
         classes = [target.codes for target in targets if target.kind == "class"]
         context.settle(problems, "images")
@@ -163,7 +194,7 @@ class ImageFolder(ImagePipeline):
         return prepared_images(
             self._suite([task for task, _ in labels], shape, scaling),
             index,
-            partial(decode_picture, size=self.size),
+            partial(decode_picture, size=self.size, white=self.white),
             {"input": DecodedColumn("uint8", shape)},
             str(store.root),
             problems,
@@ -224,9 +255,9 @@ class ImageFolder(ImagePipeline):
         return pa.table(columns).append_column(ROW, pa.array(range(len(names))))
 
 
-def decode_picture(row: Row, files: Files, size: int) -> dict[str, np.ndarray]:
+def decode_picture(row: Row, files: Files, size: int, white: float) -> dict[str, np.ndarray]:
     """Decode one picture to size x size pixels."""
-    return {"input": colour(files("image"), (size, size))[0]}
+    return {"input": colour(files("image"), (size, size), white)[0]}
 
 
 def split_folders(table: pa.Table) -> str:

@@ -30,6 +30,7 @@ class ImageNet(ImagePipeline):
     """
 
     name: ClassVar[str] = "imagenet"
+    results_version: ClassVar[int] = 2  # 2: pictures are turned as their Exif says, transparency is on white
     source: ClassVar[str] = "Russakovsky et al., IJCV 2015; image-net.org"
     folder: ClassVar[str] = "imagenet"
 

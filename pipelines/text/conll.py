@@ -11,8 +11,18 @@ from typing import Any, ClassVar
 
 from mtlscale.config import SPLITS, UserError, knob, nearest
 from mtlscale.data.sampling.splits import carve_validation
-from pipelines._formats.tagged import BEGINS, INSIDE, OUTSIDE, TaggedFile, is_iob2, read_columns, with_beginnings
-from pipelines._formats.text_files import unpacked
+from mtlscale.data.tables.raw_files import unpacked
+from pipelines._formats.tagged import (
+    BEGINS,
+    INSIDE,
+    OUTSIDE,
+    TaggedFile,
+    in_iob2,
+    is_iob2,
+    read_columns,
+    scheme_of,
+    with_beginnings,
+)
 from pipelines._sources.named_files import folder_with
 from pipelines._steps.fingerprint import content
 from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline
@@ -37,15 +47,17 @@ class Conll(TaggedPipeline):
 
     `tasks` names the files relative to the experiment file, to its `source`, or to --source, which may be an archive:
     `{ner: {train: a.conll, test: b.conll}, pos: {train: a.conll, val: c.conll, test: b.conll, tag: 2}}`. Columns are
-    counted from 1, or from -1 at the end. They are separated by tabs in a file that has any, else by white space;
-    `-DOCSTART-` lines are skipped. Without val, a part of train is held out by a hash of its words.
+    counted from 1, or from -1 at the end. They are separated by tabs in a file that has any, else by spaces;
+    `-DOCSTART-` lines and comments (`# …`) are skipped, as are fused tokens (`1-2`) and empty nodes (`1.1`) of CoNLL-U.
+    Without val, a part of train is held out by a hash of its words.
 
-    Tags are those of the training part, of all tasks together (`tags: shared`) or of each task (`own`). If they are
-    entity tags (`O`, `B-` and `I-`), an entity that starts with `I-` is read as a beginning and counted, so that IOB1
-    becomes IOB2.
+    Tags are those of all tasks together (`tags: shared`) or of each task (`own`); one that training does not have is a
+    class, and counted. If they are entity tags (`O`, `B-` and `I-`), an entity that starts with `I-` is read as a
+    beginning and counted, so that IOB1 becomes IOB2, as IOBES, BILOU and BMES do.
     """
 
     name: ClassVar[str] = "conll"
+    results_version: ClassVar[int] = 2  # 2: comments, other schemes of entities, tags that training does not have
     source: ClassVar[str] = "files of yours"
     folder: ClassVar[str] = "conll"
 
@@ -122,48 +134,49 @@ class Conll(TaggedPipeline):
 
     def _prepared(self, source: Path, context: PrepareContext) -> Prepared:
         gathered = TaggedCorpus()
-        train = {
-            task_source.task: self._read_task(task_source, "train", source, gathered, None)
-            for task_source in self.sources
-        }
-
-        raw_tags_of = {
-            task: {tag for sentence in read.sentences for tag in sentence.tags} for task, read in train.items()
-        }
-        classes = {task: _classes(raw_tags) for task, raw_tags in raw_tags_of.items()}
+        reads = {task_source.task: self._reads(task_source, source, gathered) for task_source in self.sources}
+        trained = {task: _tags(by_split["train"]) for task, by_split in reads.items()}
+        present = {task: set().union(*map(_tags, by_split.values())) for task, by_split in reads.items()}
         if self.tags == "shared":
-            all_classes = _classes(set().union(*raw_tags_of.values()))
-            classes = dict.fromkeys(classes, all_classes)
+            all_classes = _classes(set().union(*trained.values()), set().union(*present.values()))
+            classes = dict.fromkeys(reads, all_classes)
+        else:
+            classes = {task: _classes(trained[task], present[task]) for task in reads}
 
         for task, tags in classes.items():
             if not 2 <= len(tags) <= MOST_TAGS:
                 raise UserError(f"conll: task {task} has {len(tags)} tags in training; name another column by `tag`")
 
         for task_source in self.sources:
-            tags = classes[task_source.task]
-            reads = {split: self._read_task(task_source, split, source, gathered, tags) for split in task_source.files
-                     if split != "train"}  # fmt: skip
-            reads = {"train": train[task_source.task], **reads}
-            if "val" not in reads:
-                reads["train"], reads["val"] = self._held_out(reads["train"])
+            task, tags = task_source.task, classes[task_source.task]
+            by_split = {split: _usable(f"conll: {task_source.files[split]}", read, tags)
+                        for split, read in reads[task].items()}  # fmt: skip
+            if "val" not in by_split:
+                by_split["train"], by_split["val"] = self._held_out(by_split["train"])
+            seen = set(_classes(trained[task], trained[task]))
             for split in SPLITS:
-                read = with_beginnings(reads[split]) if is_iob2(set(tags)) else reads[split]
-                gathered.add(task_source.task, split, [read], tags, self.limit)
+                read = with_beginnings(by_split[split]) if is_iob2(set(tags)) else by_split[split]
+                read.count("tags_not_in_training", sum(tag not in seen for one in read.sentences for tag in one.tags))
+                gathered.add(task, split, [read], tags, self.limit)
                 context.progress("read", sum(map(len, gathered.rows)), 0)
 
         return self.prepared_tags(gathered, classes, context)
 
-    def _read_task(
-        self, of_task: TaskFiles, split: str, source: Path, corpus: TaggedCorpus, tags: Sequence[str] | None
-    ) -> TaggedFile:
-        name = of_task.files[split]
-        where = f"conll: {name}"
-        text = corpus.text(where, name, unpacked(where, source / name))
-        read = read_columns(where, text, of_task.word, of_task.tag, tags=tags)
-        if not read.sentences:
-            reason = f", {' '.join(read.problems[0])}" if read.problems else ""
-            raise UserError(f"{where} of task {of_task.task} has no sentence to use{reason}; mend it or name another")
-        return read
+    def _reads(self, of_task: TaskFiles, source: Path, corpus: TaggedCorpus) -> dict[str, TaggedFile]:
+        """Return split -> the sentences of its file, tags of other schemes of entities as IOB2."""
+        reads = {}
+        for split, name in of_task.files.items():
+            where = f"conll: {name}"
+            text = corpus.text(where, name, unpacked(where, source / name))
+            read = reads[split] = read_columns(where, text, of_task.word, of_task.tag)
+            if not read.sentences:
+                reason = f", {' '.join(read.problems[0])}" if read.problems else ""
+                raise UserError(
+                    f"{where} of task {of_task.task} has no sentence to use{reason}; mend it or name another"
+                )
+
+        scheme = scheme_of(_tags(reads["train"]))
+        return {split: in_iob2(read, scheme) for split, read in reads.items()}
 
     def _held_out(self, read: TaggedFile) -> tuple[TaggedFile, TaggedFile]:
         """Divide a part into train and validation; equal sentences go to the same one."""
@@ -173,9 +186,34 @@ class Conll(TaggedPipeline):
         return TaggedFile(parts["train"], read.problems, read.counts), TaggedFile(parts["val"])
 
 
-def _classes(tags: set[str]) -> tuple[str, ...]:
-    """Return the tags in order; for entities `O` first, then `B-` and `I-` of every kind, even if one is absent."""
-    if not is_iob2(tags):
-        return tuple(sorted(tags))
-    kinds = sorted({tag[len(BEGINS) :] for tag in tags if tag != OUTSIDE})
-    return (OUTSIDE, *(start + kind for kind in kinds for start in (BEGINS, INSIDE)))
+def _tags(read: TaggedFile) -> set[str]:
+    return {tag for sentence in read.sentences for tag in sentence.tags}
+
+
+def _classes(trained: set[str], present: set[str]) -> tuple[str, ...]:
+    """Return the tags of training in order, then those that other parts alone have.
+
+    For entities, `O` comes first, then `B-` and `I-` of every kind, even if one is absent; other tags are no classes.
+    """
+    if not is_iob2(trained):
+        return (*sorted(trained), *sorted(present - trained))
+    kinds, others = _kinds(trained), _kinds({tag for tag in present if is_iob2({tag})})
+    all_kinds = (*sorted(kinds), *sorted(others - kinds))
+    return (OUTSIDE, *(start + kind for kind in all_kinds for start in (BEGINS, INSIDE)))
+
+
+def _kinds(tags: set[str]) -> set[str]:
+    return {tag[len(BEGINS) :] for tag in tags if tag != OUTSIDE}
+
+
+def _usable(where: str, read: TaggedFile, tags: Sequence[str]) -> TaggedFile:
+    """Return the sentences whose tags are classes; others are problems."""
+    known = set(tags)
+    good = [sentence for sentence in read.sentences if known.issuperset(sentence.tags)]
+    bad = [
+        (f"{where} line {sentence.line + place}", f"has the tag {tag[:20]!r}, none of {', '.join(sorted(known)[:20])}")
+        for sentence in read.sentences
+        for place, tag in enumerate(sentence.tags)
+        if tag not in known
+    ]
+    return TaggedFile(good, [*read.problems, *bad], read.counts)

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from mtlscale.config import UserError, knob, nearest
 from mtlscale.data.format.texts import words_of
+from mtlscale.data.tables.raw_files import Problems
 from pipelines._formats.archive import read_members
-from pipelines._formats.text_files import Problems
 from pipelines._texts.labelled_texts import TextPipeline, class_tasks, keys_of, own_splits, sentences
 from pipelines.contract import PrepareContext, Prepared
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, UserError, knob, nearest
 from mtlscale.data.format.texts import words_of
+from mtlscale.data.tables.raw_files import Problems, encoding_note
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._formats.text_files import LATIN_1, QUOTES, SUFFIXES, Problems, check_columns, read_rows
+from pipelines._formats.text_files import QUOTES, SUFFIXES, check_columns, read_rows
 from pipelines._sources.named_files import folder_with, is_archive
 from pipelines._steps.fingerprint import content
 from pipelines._texts.labelled_texts import TextPipeline, held_out, keys_of, own_splits, sentences
@@ -78,6 +79,7 @@ class Text(TextPipeline):
     """
 
     name: ClassVar[str] = "text"
+    results_version: ClassVar[int] = 2  # 2: files in the encoding of Windows, lines that end with a return alone
     source: ClassVar[str] = "files of yours"
     folder: ClassVar[str] = "text"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "rmse")
@@ -224,8 +226,8 @@ class Text(TextPipeline):
             if not (source / name).is_dir():
                 read = read_rows(f"text: {name}", source / name, of_task.columns, header=self.header,
                                  quotes=self.quotes, mend=_mend(of_task))  # fmt: skip
-                if read.encoding == LATIN_1:
-                    notes.setdefault("read_as_latin_1", []).append(name)
+                for note, names in encoding_note(name, read.encoding).items():
+                    notes.setdefault(note, []).extend(names)
                 problems += [(position.removeprefix("text: "), problem) for position, problem in read.problems]
                 named_rows = [(f"{name} line {line}", f"{of_task.task}/{part}{line:09d}") for line in read.lines]
                 _add(rows, of_task, part, named_rows, read.columns, problems)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines._formats.text_files import Problems
+from mtlscale.data.tables.raw_files import Problems
 from pipelines._tables.named_table import PART, NamedTable, parts_of, read_columns, yes_or_no
 
 COLUMNS = (

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import knob
-from pipelines._formats.text_files import Problems
+from mtlscale.data.tables.raw_files import Problems
 from pipelines._tables.named_table import PART, NamedTable, parts_of, read_columns, yes_or_no
 
 COLUMNS = (

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import UserError, knob
-from pipelines._formats.text_files import Problems, decoded, unpacked
+from mtlscale.data.tables.raw_files import Problems, decoded, unpacked
 from pipelines._tables.named_table import NamedTable, parts_of, read_columns, yes_or_no
 from pipelines._tables.row_splits import RowSplit
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data.sampling.splits import carve_validation
-from pipelines._formats.arff import read_arff, read_labels
-from pipelines._formats.text_files import Problems, decoded, unpacked
+from mtlscale.data.tables.arff import read_arff, read_labels
+from mtlscale.data.tables.raw_files import Problems, decoded, unpacked
 from pipelines._steps.features import lists, standardised
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 

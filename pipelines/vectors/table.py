@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,10 +14,12 @@ import pyarrow.compute as pc
 from mtlscale.config import Task, TaskSuite, UserError, knob, nearest
 from mtlscale.data.format.categories import UNKNOWN, as_text, codes_of
 from mtlscale.data.format.table_columns import by_kind
+from mtlscale.data.tables.notations import DECIMALS, Question
+from mtlscale.data.tables.raw_files import is_hidden
+from mtlscale.data.tables.table_file import ROW, TableRead, read_table
+from mtlscale.data.tables.table_format import SUFFIXES, TableFormat, is_table_file
 from pipelines._formats.hub import HubFolder, is_saved
 from pipelines._formats.hub_table import read_hub_table
-from pipelines._formats.table_file import ROW, SUFFIXES, is_table_file, read_table, why_no_numbers
-from pipelines._formats.text_files import Problems
 from pipelines._steps.features import (
     TEST,
     VALIDATION,
@@ -26,12 +29,13 @@ from pipelines._steps.features import (
     standardised,
     vector_tables,
 )
-from pipelines._tables.inputs import InputColumns
+from pipelines._tables.inputs import InputColumns, no_input
 from pipelines._tables.large_table import large_table
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import SharedTable
 from pipelines._tables.table_parts import LARGE, is_large, parts_of
 from pipelines._tables.targets import check_kinds
+from pipelines._tables.text_columns import Use, read_texts, refuse_questions
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 MOST_CLASSES = 1000
@@ -62,7 +66,7 @@ class TableFile(Pipeline):
     """
 
     name: ClassVar[str] = "table"
-    results_version: ClassVar[int] = 2  # 2: whole numbers with a point are classes
+    results_version: ClassVar[int] = 3  # 3: line breaks in quotes, words such as NA, declared kinds, other notations
     source: ClassVar[str] = "a file of yours"
     folder: ClassVar[str] = "table"
     delta: ClassVar[tuple[str, ...]] = ("accuracy", "auroc", "rmse")
@@ -98,8 +102,18 @@ class TableFile(Pipeline):
         100, low=2, high=MOST_CATEGORIES, later=True, help="categories with a code of their own"
     )
     buckets: int = knob(128, low=2, high=MOST_CATEGORIES, later=True, help="codes of a column with more")
-    missing: tuple[str, ...] = knob((), later=True, help="texts that count as empty cells, such as ? (with `targets`)")
+    missing: tuple[str, ...] | None = knob(
+        None,
+        later=True,
+        help="texts and numbers that are empty cells, as ?; none: NA, null, NaN …, unless a value",
+    )
     header: bool = knob(True, later=True, help="whether the first line has names; else columns are called 1, 2, …")
+    skip_lines: int | None = knob(None, low=0, later=True, help="lines above the header; none: a title is asked about")
+    skip_rows: int | None = knob(None, low=0, later=True, help="rows below the header, as units; none: asked about")
+    decimal: str = knob("", choices=DECIMALS, later=True, help="mark before decimals, . or ,; none: point, or asked")
+    dates: tuple[str, ...] | None = knob(
+        None, later=True, help="formats of dates, such as '%d.%m.%Y', besides 2024-01-31; none: others are asked about"
+    )
     scale_targets: bool = knob(True, later=True, help="targets of regression to mean 0 and variance 1 over training")
     grouped: str = knob("", later=True, help="category column that groups samples for `gauroc` (with `targets`)")
 
@@ -107,8 +121,7 @@ class TableFile(Pipeline):
         super().__post_init__()
         check_kinds(self.name, self.targets)
         _ = self.row_split  # refuses two rules at once
-        with_targets = ("separator", "group", "time", "split_column", "weight", "missing", "header", "scale_targets",
-                        "grouped")  # fmt: skip
+        with_targets = ("separator", "group", "time", "split_column", "weight", "scale_targets", "grouped")
         defaults = {name: default for name, (default, _) in self.knobs().items()}
         for option in () if self.targets else with_targets:
             if getattr(self, option) != defaults[option]:
@@ -126,7 +139,7 @@ class TableFile(Pipeline):
 
         candidates = [source]
         if source.is_dir():
-            files = sorted(path for path in source.iterdir() if is_table_file(path))
+            files = sorted(path for path in source.iterdir() if is_table_file(path) and not is_hidden(path.name))
             candidates = [path for path in files if not self.file or path.name == self.file]
             if len(candidates) != 1:
                 names = ", ".join(path.name for path in files) or f"no file that ends in {', '.join(SUFFIXES)}"
@@ -146,10 +159,12 @@ class TableFile(Pipeline):
         if self.targets:
             return self._prepared_targets(source, context)
 
-        table, reading_notes = read_hub_table(self.name, source) if source.is_dir() else read_table(source)
-        names = self._feature_names(table)
-        table, notes = self._complete(table, names, context)
-        notes = reading_notes | notes
+        read = self.read(source)
+        self.refuse(read)
+        names = self._feature_names(read)
+        self._read_numbers(read, names)
+        table, notes = self._complete(read, names, context)
+        notes = read.notes | notes
 
         targets, classes = self._targets(table[self.target].combine_chunks())
         ids = _as_texts(table[self.id]) if self.id else np.array([f"{row:09d}" for row in table[ROW].to_pylist()])
@@ -159,7 +174,7 @@ class TableFile(Pipeline):
 
         labels, classes_of, splits = {}, {}, {}
         for task, rows in rows_of.items():
-            labels[task], classes_of[task] = self._labels(task, targets[rows], classes)
+            labels[task], classes_of[task] = _labels(task, targets[rows], classes, own=self.classes == "own")
             splits[task] = random_split(
                 self.name,
                 task,
@@ -172,7 +187,8 @@ class TableFile(Pipeline):
 
         train = np.concatenate([rows_of[task][split["train"]] for task, split in splits.items()])
         features, categories = self._features(table, names, train, notes)
-        varying = self._varying(table.take(train), features[train], names)
+        options = {"standardise": self.standardise, "drop": self.constant == "drop"}
+        varying = _varying(table.take(train), features[train], names, **options)
         features, names = features[:, varying], [name for name, varies in zip(names, varying, strict=True) if varies]
 
         counts = tuple(1 + len(categories[name]) if name in categories else 0 for name in names)
@@ -200,6 +216,21 @@ class TableFile(Pipeline):
         return Prepared(suite, vector_tables(samples), notes=notes)
 
     @property
+    def form(self) -> TableFormat:
+        """How the table is written."""
+        return TableFormat(header=self.header, skip_lines=self.skip_lines, skip_rows=self.skip_rows,
+                           decimal=self.decimal, dates=self.dates, missing=self.missing)  # fmt: skip
+
+    def read(self, source: Path) -> TableRead:
+        """Return the rows of the file or folder that `locate` returned, texts that are numbers not converted yet."""
+        return read_hub_table(self.name, source) if source.is_dir() else read_table(source, self.form)
+
+    def refuse(self, read: TableRead) -> None:
+        """Raise `UserError` for what is to be asked about a file."""
+        if read.questions:
+            raise UserError(read.questions[0])
+
+    @property
     def row_split(self) -> RowSplit:
         """The rule that splits a table with `targets`."""
         return RowSplit(pipeline=self.name, test=self.test, validation=self.validation, seed=self.split,
@@ -217,16 +248,13 @@ class TableFile(Pipeline):
             pipeline=self.name, targets=self.targets, separator=self.separator, id=self.id, weight=self.weight,
             split=self.row_split, inputs=self.input_columns, standardise=self.standardise,
             scale_targets=self.scale_targets, drop_constant=self.constant == "drop", grouped=self.grouped,
+            form=self.form,
         )  # fmt: skip
         if is_large(source):
-            return large_table(shared, parts_of(source, header=self.header, missing=self.missing), context)
-
-        problems: Problems = []
-        if source.is_dir():
-            table, notes = read_hub_table(self.name, source)
-        else:
-            table, notes = read_table(source, header=self.header, missing=self.missing, problems=problems)
-        return shared.prepared(table, notes, problems, context)
+            return large_table(shared, parts_of(source, self.form), context)
+        read = self.read(source)
+        self.refuse(read)
+        return shared.prepared(read.table, read.notes, read.problems, context)
 
     def _features(
         self, table: pa.Table, names: list[str], train: np.ndarray, notes: dict[str, Any]
@@ -252,8 +280,9 @@ class TableFile(Pipeline):
             notes["unknown_categories"] = unseen
         return np.column_stack(columns), categories
 
-    def _feature_names(self, table: pa.Table) -> list[str]:
-        """Return the feature columns; `UserError` if a named column is missing or a feature is no number."""
+    def _feature_names(self, read: TableRead) -> list[str]:
+        """Return the feature columns; `UserError` if a named column is missing."""
+        table = read.table
         available = [name for name in table.column_names if name != ROW]
         for option, name in (("task", self.task), ("target", self.target), ("id", self.id)):
             if (name or option != "id") and name not in available:
@@ -262,7 +291,11 @@ class TableFile(Pipeline):
                 )
 
         roles = {self.task, self.target, self.id}
-        names = list(self.features) or [name for name in available if name not in roles]
+        left_out = {name: reason for name in available if name not in (*roles, *self.features)
+                    and (reason := no_input(table.schema.field(name)))}  # fmt: skip
+        if left_out and not self.features:
+            read.notes["left_out"] = left_out
+        names = list(self.features) or [name for name in available if name not in roles and name not in left_out]
         if not names:
             raise UserError("table: there is no feature column beside task, target and id")
 
@@ -271,13 +304,22 @@ class TableFile(Pipeline):
                 raise UserError(f"table: there is no column {name!r}; {nearest(name, available)}; correct `features`")
             if name in roles:
                 raise UserError(f"table: column {name!r} is task, target or id and a feature as well; drop one role")
-            if name not in self.categorical and not _is_number(table[name].type):
-                raise UserError(
-                    f"table: feature {name!r} holds {table[name].type}, no numbers; {why_no_numbers(table[name])}"
-                )
-
         self._check_categorical(table, names)
         return names
+
+    def _read_numbers(self, read: TableRead, names: Sequence[str]) -> None:
+        """Convert texts that are numbers in some notation; `UserError` if a feature is no number."""
+        uses: dict[str, Use] = {name: "number" for name in names if name not in self.categorical}
+        uses |= {self.target: "number"} if self.problem == "regression" else {}
+        rows = [f"row {row + 1}" for row in read.table[ROW].to_pylist()]
+        questions: dict[str, Question] = {}
+        read.table = read_texts(read.table, uses, self.form, rows, read.problems, questions)
+        refuse_questions(self.name, questions, "`categorical`, if it is none")
+        for name in uses:
+            kind = read.table[name].type
+            if name != self.target and not _is_number(kind):
+                raise UserError(f"table: feature {name!r} holds {kind}, no numbers; name it in `categorical`, or list "
+                                "`features` without it")  # fmt: skip
 
     def _check_categorical(self, table: pa.Table, names: list[str]) -> None:
         for name in self.categorical:
@@ -288,9 +330,9 @@ class TableFile(Pipeline):
                     f"table: column {name!r} holds numbers that are not whole; leave it out of `categorical`"
                 )
 
-    def _complete(self, table: pa.Table, names: list[str], context: PrepareContext) -> tuple[pa.Table, dict[str, Any]]:
+    def _complete(self, read: TableRead, names: list[str], context: PrepareContext) -> tuple[pa.Table, dict[str, Any]]:
         """Return the rows without an empty cell (or NaN, or infinity) in the columns that count."""
-        problems: dict[int, str] = {}
+        table, problems = read.table, dict[int, str]()
         for name in (*names, self.task, self.target, *([self.id] if self.id else [])):
             problem_rows = {f"has no value in {name}": table[name].is_null()}
             if pa.types.is_floating(table[name].type):
@@ -300,7 +342,9 @@ class TableFile(Pipeline):
                 for row in np.flatnonzero(rows.to_numpy()):
                     problems.setdefault(int(row), problem)
 
-        notes = context.settle(((f"row {row + 1}", problem) for row, problem in problems.items()), "rows")
+        numbers = table[ROW].to_pylist()
+        bad_cells = [(f"row {numbers[row] + 1}", problem) for row, problem in problems.items()]
+        notes = context.settle([*read.problems, *bad_cells], "rows")
         is_complete = np.ones(len(table), dtype=bool)
         is_complete[list(problems)] = False
         if not is_complete.any():
@@ -330,55 +374,57 @@ class TableFile(Pipeline):
 
         return codes, tuple(values)
 
-    def _labels(self, task: str, codes: np.ndarray, classes: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Return a task's targets and classes."""
-        if not classes:
-            return codes, ()
 
-        present_codes, task_codes = np.unique(codes, return_inverse=True)
-        if self.classes == "own":
-            if len(present_codes) < 2:
-                raise UserError(f"table: all labels of task {task} are {classes[present_codes[0]]}; leave the task out")
-            return task_codes, tuple(classes[code] for code in present_codes)
+def _labels(task: str, codes: np.ndarray, classes: tuple[str, ...], *, own: bool) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return a task's targets and classes."""
+    if not classes:
+        return codes, ()
 
-        if len(present_codes) < len(classes):
-            missing = next(name for code, name in enumerate(classes) if code not in present_codes)
-            raise UserError(
-                f"table: task {task} has no sample of class {missing}; leave the task out or set `classes` to own"
-            )
-        return codes, classes
+    present_codes, task_codes = np.unique(codes, return_inverse=True)
+    if own:
+        if len(present_codes) < 2:
+            raise UserError(f"table: all labels of task {task} are {classes[present_codes[0]]}; leave the task out")
+        return task_codes, tuple(classes[code] for code in present_codes)
 
-    def _varying(self, table: pa.Table, train: np.ndarray, names: list[str]) -> np.ndarray:
-        """Return a mask of the features that vary over the training samples.
+    if len(present_codes) < len(classes):
+        missing = next(name for code, name in enumerate(classes) if code not in present_codes)
+        raise UserError(
+            f"table: task {task} has no sample of class {missing}; leave the task out or set `classes` to own"
+        )
+    return codes, classes
 
-        Args:
-            table: The training rows as the file has them.
-            train: Their features.
-            names: The features' columns.
 
-        Raises:
-            UserError: A feature is constant and may not be dropped, or none varies.
-        """
-        stored = train if self.standardise else train.astype(np.float32)
-        varying = stored.max(0) > stored.min(0)
+def _varying(table: pa.Table, train: np.ndarray, names: list[str], *, standardise: bool, drop: bool) -> np.ndarray:
+    """Return a mask of the features that vary over the training samples.
 
-        constant = [name for name, varies in zip(names, varying, strict=True) if not varies]
-        rounded_away = next((name for name in constant if pc.count_distinct(table[name]).as_py() > 1), None)
-        if rounded_away is not None:
-            raise UserError(
-                f"table: feature {rounded_away!r} loses its differences in {stored.dtype}; take its smallest value off"
-            )
+    Args:
+        table: The training rows as the file has them.
+        train: Their features.
+        names: The features' columns.
+        standardise: Whether they will be scaled, which keeps differences that float32 would lose.
+        drop: Whether constant ones are left out, and not refused.
 
-        if constant and self.constant == "refuse":
-            raise UserError(
-                f"table: feature {constant[0]!r} is constant over the training samples; leave it out of `features` or "
-                "set `constant` to drop"
-            )
-        if not varying.any():
-            raise UserError(
-                "table: every feature is constant over the training samples; there is nothing to learn from"
-            )
-        return varying
+    Raises:
+        UserError: A feature is constant and may not be dropped, or none varies.
+    """
+    stored = train if standardise else train.astype(np.float32)
+    varying = stored.max(0) > stored.min(0)
+
+    constant = [name for name, varies in zip(names, varying, strict=True) if not varies]
+    rounded_away = next((name for name in constant if pc.count_distinct(table[name]).as_py() > 1), None)
+    if rounded_away is not None:
+        raise UserError(
+            f"table: feature {rounded_away!r} loses its differences in {stored.dtype}; take its smallest value off"
+        )
+
+    if constant and not drop:
+        raise UserError(
+            f"table: feature {constant[0]!r} is constant over the training samples; leave it out of `features` or "
+            "set `constant` to drop"
+        )
+    if not varying.any():
+        raise UserError("table: every feature is constant over the training samples; there is nothing to learn from")
+    return varying
 
 
 def _tasks(column: np.ndarray) -> dict[str, np.ndarray]:

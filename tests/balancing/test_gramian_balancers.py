@@ -159,6 +159,47 @@ def test_who_trains_may_say_how_precise_the_gradients_are(name: str) -> None:
         assert second_ == 1 and (name != "imtl_g" or first_ == 1)
 
 
+@pytest.mark.parametrize("name", ["cagrad", "getmtl", "getmtl_exact", "upgrad", "dual_proj"])
+def test_each_trial_of_a_batch_has_the_precision_of_its_gradients(name: str) -> None:
+    """Two opposed gradients, but for what float32 does not see, and a third."""
+    generator = torch.Generator().manual_seed(3)
+    a, b, noise = torch.randn(3, 1000, dtype=torch.float64, generator=generator)
+    jacobian = torch.stack([a, -a + 1e-5 * noise, b])
+    gramian, losses = jacobian @ jacobian.T, torch.ones(3, dtype=torch.float64)
+    balancer = build("balancers", name, {"eps": 0.05} if name.startswith("getmtl") else {})
+    single = torch.tensor(torch.finfo(torch.float32).eps, dtype=torch.float64)
+    double = torch.tensor(torch.finfo(torch.float64).eps, dtype=torch.float64)
+    exact, coarse = (
+        balancer(losses, gramian, {**balancer.init(3), "precision": precision})[0] for precision in (double, single)
+    )
+    both, _ = balancer(
+        losses.expand(2, 3),
+        gramian.expand(2, 3, 3),
+        {**balancer.init(3, batch=(2,)), "precision": torch.stack([double, single])},
+    )
+    torch.testing.assert_close(both, torch.stack([exact, coarse]), rtol=0, atol=0)
+    # What float32 cannot tell from nothing is no reason for weights in the thousands.
+    assert coarse.abs().max() < 100.0 < 1e3 < exact.abs().max()
+
+
+def test_imtl_g_counts_the_steps_that_raise_every_loss() -> None:
+    """The sum of the weights of equal projections may be negative, and they are divided by it."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+    common = torch.sign(normal(1000, 5, 1)) * 1.5 * normal(1000, 1, 20)
+    jacobian = 10.0 ** (4.0 * torch.rand(1000, 5, 1, dtype=torch.float64, generator=generator) - 2.0)
+    jacobian = jacobian * (normal(1000, 5, 20) + common)
+    balancer = build("balancers", "imtl_g", {})
+    weights, state = balancer(torch.ones(1000, 5).double(), jacobian @ jacobian.mT, balancer.init(5, batch=(1000,)))
+    gains = (jacobian @ (weights.unsqueeze(1) @ jacobian).mT).squeeze(-1)
+    uphill = (gains < 0).all(-1)
+    assert 5 < int(uphill.sum()) < 50
+    assert torch.equal(state["failures"] > 0, uphill)
+
+
 def test_getmtl_notes_its_largest_kappa() -> None:
     gramian = torch.stack([tensor(*CONFLICT), tensor((1.0, 0.0), (0.0, 1.0)), 1e6 * torch.eye(2).double()])
     losses = torch.ones(3, 2, dtype=torch.float64)

@@ -49,7 +49,7 @@ def test_smooth_keeps_the_average_of_a_task_without_labels() -> None:
     assert not torch.equal(state["smooth.weights"][0], first[0])
 
     _, late = balance(smooth, losses, gramian, smooth.init(TASKS, seed=1), present)
-    assert late["smooth.seen"].tolist() == [1, 0, 1, 1], "a task's average begins in its first step"
+    assert late["smooth.seen"].tolist() == [3, 0, 3, 3], "a task's average begins in its first step"
 
 
 @pytest.mark.parametrize("name", ["equal", "rlw", "mgda", "cagrad", "imtl_g", "nash_mtl"])
@@ -97,7 +97,7 @@ def test_a_wrapper_asks_for_what_the_wrapped_balancer_asks_for() -> None:
     _, smooth_state = smooth(losses, None, smooth.init(TASKS))
     seen, smooth_seen = famo.after_step(losses / 2, state), smooth.after_step(losses / 2, smooth_state)
     assert all(torch.equal(smooth_seen[key], value) for key, value in seen.items())
-    assert set(smooth_seen) - set(seen) == {"smooth.weights", "smooth.seen"}
+    assert set(smooth_seen) - set(seen) == {"smooth.weights", "smooth.level", "smooth.seen", "smooth.total"}
 
 
 def test_wrapped_in_each_other_over_leading_dimensions() -> None:
@@ -126,7 +126,7 @@ def test_wrapped_in_each_other_over_leading_dimensions() -> None:
         ("smooth", 3, "should be a name"),
         ("smooth", {"mgda": 3}, "should be a balancer's name"),
         ("smooth", {"mgda": {"nothing": 3}}, "unknown option 'nothing'"),
-        ("log_losses", "gls", "needs positive losses"),
+        ("log_losses", "gls", "is made for positive losses"),
     ],
 )
 def test_what_cannot_be_wrapped_is_said_in_one_line(wrapper: str, of: object, text: str) -> None:

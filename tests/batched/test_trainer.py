@@ -15,7 +15,7 @@ from frozen.compute import in_memory, trials_of
 from mtlscale.balancing.gramian.aligned_mtl import AlignedMTL
 from mtlscale.batched.eligibility import planning
 from mtlscale.batched.trainer import BatchedTrainer
-from mtlscale.config import Experiment, Run, component, load_experiment, names, trials
+from mtlscale.config import MISSING_CLASS, Experiment, Run, component, load_experiment, names, trials
 from mtlscale.data import PreparedData
 from mtlscale.records import RunRecord
 from mtlscale.training import Trainer
@@ -127,6 +127,32 @@ def test_a_trial_batched_with_fifteen_ends_as_alone_where_tasks_are_side_by_side
         assert_same(run, digits, records, trainer)
 
 
+@pytest.mark.parametrize("method", ["equal", "mgda", "cagrad", "smooth", "famo"])
+def test_steps_without_labels_where_tasks_are_side_by_side(
+    method: str, experiment_file: File, digits: PreparedData
+) -> None:
+    """Two samples a step, of which most have no label of two tasks: weights and heads go by the others' number."""
+    train = {
+        stream: replace(samples, targets=dict(samples.targets)) for stream, samples in digits.splits["train"].items()
+    }
+    for samples in train.values():
+        for task in ("digit3", "digit7"):
+            if task in samples.targets:
+                samples.targets[task] = samples.targets[task].where(torch.arange(len(samples)) % 5 == 0, MISSING_CLASS)
+    data = replace(digits, splits={**digits.splits, "train": train})
+    path = experiment_file(
+        datasets="[digits]",
+        methods=f"[{method}]",
+        training="{epochs: 2, steps_per_epoch: 6, batch_size: 2, dtype: float64}",
+        search=search_of(4, *(("{}", method) if method == "mgda" else ())),
+    )
+    runs = batch_of(load_experiment(path), data)
+    records, trainer = together(runs, data)
+    assert trainer.session.layout.joined
+    for run in (runs[0], runs[-1]):
+        assert_same(run, data, records, trainer)
+
+
 @pytest.mark.parametrize("method", ["stl", "equal", "mgda", "tomato_ex"])
 def test_tasks_of_different_lengths_share_passes_in_groups(
     method: str, experiment_file: File, digits: PreparedData, monkeypatch: pytest.MonkeyPatch
@@ -166,15 +192,17 @@ def test_noise_and_chosen_tasks_are_the_same_batched(method: str, experiment_fil
     assert set(records[runs[0].run_id].metrics["test"]) == set(tasks)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("shared", "batch"), [(False, 32), (True, 32), (True, 1)])
 @pytest.mark.parametrize("method", ["stl", "uncertainty", "famo", "mgda", "pcgrad", "cagrad"])
 def test_tasks_of_different_kinds_with_missing_labels_go_stream_by_stream(
-    method: str, shared: bool, experiment_file: File, uneven: Uneven
+    method: str, shared: bool, batch: int, experiment_file: File, uneven: Uneven
 ) -> None:
+    """In batches of one sample a step lacks a task now and then."""
     data = uneven(shared=shared)
     datasets = f"[{{name: uneven, options: {{shared: {str(shared).lower()}}}}}]"
+    training = f"{{epochs: 2, batch_size: {batch}, dtype: float64, steps_per_epoch: {7 if batch == 1 else 'null'}}}"
     space = search_of(4, "{}", "mgda") if method == "mgda" else search_of(4)
-    path = experiment_file(datasets=datasets, methods=f"[{method}]", training=TRAINING, search=space)
+    path = experiment_file(datasets=datasets, methods=f"[{method}]", training=training, search=space)
     runs = batch_of(load_experiment(path), data)
     records, trainer = together(runs, data)
     assert not trainer.session.layout.joined

@@ -154,11 +154,12 @@ def test_a_run_again_is_the_same_to_the_last_digit(home: Home, method: str) -> N
     assert not list((home.root / "reruns").iterdir())
 
 
-def test_a_run_that_is_not_the_same_says_where(home: Home) -> None:
+@pytest.mark.parametrize(("moved", "outcome"), [(1e-9, "the same within what seeds differ by"), (2.0, "different")])
+def test_a_run_that_is_not_the_same_says_where(home: Home, moved: float, outcome: str) -> None:
     record = records(home)["mgda"]
     folder, kept = home.run(record.run_id), (home.run(record.run_id) / "record.json").read_bytes()
     metrics = {split: {task: dict(found) for task, found in tasks.items()} for split, tasks in record.metrics.items()}
-    metrics["test"]["b"]["accuracy"] += 1e-9
+    metrics["test"]["b"]["accuracy"] += moved
     versions = {**record.versions, "torch": "1.0"}
     changed = record.model_copy(update={"metrics": metrics, "versions": versions})
     (folder / "record.json").write_text(changed.model_dump_json())
@@ -167,9 +168,10 @@ def test_a_run_that_is_not_the_same_says_where(home: Home) -> None:
         found = json.loads(mtlscale("rerun", record.run_id, "--home", home.root, "--json").stdout)
     finally:
         (folder / "record.json").write_bytes(kept)
-    assert done.code == 1 and "1 of" in done.stdout and "torch: 1.0, now" in done.stdout
+    assert done.code == (outcome == "different") and f"{outcome}: test b accuracy moved most" in done.stdout, done
+    assert "1 of" in done.stdout and "torch: 1.0, now" in done.stdout
     assert [(one["place"], one["task"], one["metric"]) for one in found["differences"]] == [("test", "b", "accuracy")]
-    assert not found["same"] and read_record(Path(found["folder"])) is not None
+    assert not found["same"] and found["outcome"] == outcome and read_record(Path(found["folder"])) is not None
 
 
 def test_a_run_whose_data_are_gone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

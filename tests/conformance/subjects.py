@@ -171,5 +171,8 @@ VARIANTS: dict[str, Case] = {
         for name in ("equal", "cagrad", "gradnorm", "graddrop", "mgda_ub")
     },
     "gramian every 3": _variant("uneven", "mgda", {"gramian_every": 3}),
+    "gramian every 3, without labels": _variant(
+        "uneven", "mgda", {"gramian_every": 3, "batch_size": 1, "steps_per_epoch": 7}, options=SHARED
+    ),
     "clipped": _variant("uneven", "getmtl", {"clip": 0.05}),
 }

@@ -54,7 +54,8 @@ IN_MEMORY = ("svd_reweighting",)
 USUAL = (
     "aamtrl/mgda", "aamtrl/printed", "tomato/two topics", "tomato/mgda", "search/ltb, mgda", "images/hps",
     "images/mgda_ub", "tokens/a worker without a tag", "tokens/cagrad", "pooled/mgda", "pooled/graddrop", "pooled/stl",
-    "without labels/mgda_ub", "without labels/gradnorm", "domains/proxy_a", "gramian every 3", "clipped",
+    "without labels/mgda_ub", "without labels/gradnorm", "domains/proxy_a", "gramian every 3",
+    "gramian every 3, without labels", "clipped",
 )  # fmt: skip
 
 # Seconds each, of a kind that others of the default suite have: all ways are asked of them in `make test-all`.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from command import refused
 from processes import run_workers, wait_until_gone
 
@@ -60,9 +61,16 @@ def comparable(records: Iterable[RunRecord]) -> list[dict[str, object]]:
 
 
 def trained_here(experiment: Experiment, data: PreparedData) -> list[RunRecord]:
-    """Train the runs of an experiment on one data set undisturbed, one after the other in this process."""
-    fingerprints = dict.fromkeys(experiment.data(), data.manifest.fingerprint)
-    return [train(run, data) for run in experiment.runs(fingerprints)]
+    """Train the runs of an experiment on one data set undisturbed, one after the other in this process.
+
+    They have as many threads as a worker: some libraries of linear algebra add up in another order with others.
+    """
+    fingerprints, threads = dict.fromkeys(experiment.data(), data.manifest.fingerprint), torch.get_num_threads()
+    torch.set_num_threads(int(experiment.resources.cpus_per_worker))
+    try:
+        return [train(run, data) for run in experiment.runs(fingerprints)]
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_an_experiment_runs_once_and_is_tracked(

@@ -139,10 +139,11 @@ STAGED: dict[str, Options] = {
     "bmtas": {"search_epochs": 2, "warmup": 0.5},
     "branched": {"points": [2, 4]},
     "cgc": {"top": 4},
-    "conal": {"search_epochs": 1},
-    "conal_plus": {"search_epochs": 1, "blocks": 1},
+    # In the first step all branch points are worth the same: Adam would divide rounding by itself.
+    "conal": {"search_epochs": 1, "arch_lr": 0.3, "arch_optimizer": "sgd"},
+    "conal_plus": {"search_epochs": 1, "blocks": 1, "arch_lr": 0.3, "arch_optimizer": "sgd"},
     "cross_stitch": {},
-    "dsmtl_al": {"search_epochs": 3, "arch_lr": 0.3},  # in the first step all branch points are worth the same
+    "dsmtl_al": {"search_epochs": 3, "arch_lr": 0.3, "arch_optimizer": "sgd"},
     "dsmtl_il": {"fallback": "train"},
     "dsmtl_jl": {"after": 3},
     "hps": {},
@@ -300,9 +301,9 @@ add(
     "encoder/resnet50",
     "images",
     "equal",
-    DEEPEST,
-    options={"size": 32},
-    encoder={"name": "resnet50", "width": 2, "bottleneck": 3},
+    {**DEEPEST, "batch_size": 8},
+    options={"size": 96},  # the last layers normalise over 72 places: over four, rounding is multiplied by 1e9
+    encoder={"name": "resnet50", "width": 4, "bottleneck": 3},
 )
 add("encoder/resnet18, stem of imagenet", "images", "equal", IMAGES, options={"size": 64}, encoder=imagenet)
 add("encoder/resnet18, inputs per task", "images", "cagrad", CHOOSING, options={"shared": False}, encoder=RESNET)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from checkpoints import where_installed
 from frozen import compare
+from frozen.__main__ import print_conditioning
 from frozen.cases import CASES
 from frozen.compute import compute, compute_with_two_workers
 from frozen.expected import MENDED, expected, rounded
@@ -45,3 +47,19 @@ def test_a_run_of_two_workers_ends_as_it_was_frozen(
 
 def test_what_is_frozen_are_the_cases() -> None:
     assert set(expected()) == set(CASES) and set(MENDED) <= set(CASES)
+
+
+def test_a_case_that_multiplies_rounding_is_not_frozen(
+    capsys: pytest.CaptureFixture[str], pytestconfig: pytest.Config
+) -> None:
+    if pytestconfig.getoption("--disturb"):
+        pytest.skip("what is disturbed already cannot be measured")
+    well = CASES["architecture, images/conal"]
+    ill = replace(well, method={**well.method, "arch_optimizer": "adam"})  # it divides gradients of 0 by themselves
+    assert print_conditioning({"well": well, "ill": ill})
+    assert "2 cases, 1 above 1000: ill" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_no_case_multiplies_rounding() -> None:
+    assert not print_conditioning(CASES)

@@ -139,7 +139,6 @@ def test_rows_with_too_many_fields_do_not_move_the_others(prepared: Prepare, tmp
     ("lines", "problem"),
     [
         (["a,b,a", "1,2,3"], "two columns named 'a'"),
-        (["a;b", "1;2"], "separated by semicolons"),
     ],
 )
 def test_the_first_line_is_checked(tmp_path: Path, lines: list[str], problem: str) -> None:
@@ -161,7 +160,7 @@ def test_two_encodings_in_two_parts_are_refused(prepared: Prepare, tmp_path: Pat
 
 def test_a_large_file_is_inspected_by_some_of_its_parts(prepared: Prepare, tmp_path: Path) -> None:
     prepared(frame(), "wine.csv", large=True)
-    report = inspect_table(tmp_path / "wine.csv", {"grower": "auto", "alcohol": "auto"}, {})
+    report = inspect_table(tmp_path / "wine.csv", ["grower,alcohol"], {})
     kinds = {column.name: (column.role, column.kind) for column in report.columns}
     assert kinds["grower"] == ("target", "class")
     assert kinds["late"] == ("input", "number")

@@ -342,7 +342,7 @@ def test_a_mistake_gets_one_line(
     (source / "head.tsv").write_text("text\tlabel\n")
     (source / "bare.tsv").write_text("text\tlabel\n" + "no label\n" * 9)
     (source / "a.doc").write_text("text\tlabel\n")
-    (source / "wide.tsv").write_bytes("text\tlabel\nx\ty\n".encode("utf-16"))
+    (source / "wide.tsv").write_bytes(b"text\tlabel\nx\0\ty\n")
     (source / "folder").mkdir()
     table(source / "one.tsv", [(f"x{n}", "yes") for n in range(50)])
     good = [json.dumps({"text": t, "label": y}) for t, y in rows("a")]

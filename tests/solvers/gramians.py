@@ -7,19 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-few = settings(max_examples=60, deadline=None, derandomize=True)
+from mtlscale.testing.gradients import KINDS, gradients
+from mtlscale.testing.gradients import permutation as permutation
 
-KINDS = (
-    "gaussian",
-    "duplicates",
-    "opposed",
-    "zeros",
-    "graded",
-    "nearly parallel",
-    "agreeing",
-    "stationary",
-    "all zero",
-)
+few = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 @st.composite
@@ -29,31 +20,7 @@ def jacobians(draw: st.DrawFn, min_tasks: int = 2, max_tasks: int = 50, kinds: t
     parameters = draw(st.integers(1, 2 * tasks))
     kind = draw(st.sampled_from(kinds))
     scale = 10.0 ** draw(st.sampled_from((-12, -3, 0, 3, 12)))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
-    matrix = torch.randn(tasks, parameters, dtype=torch.float64, generator=generator)
-    other = int(torch.randint(1, tasks, (), generator=generator)) if tasks > 1 else 0
-    if kind == "duplicates":
-        matrix[other:] = matrix[:1]
-    elif kind == "opposed":
-        matrix[other:] = -0.5 * matrix[:1]
-    elif kind == "zeros":
-        matrix[other:] = 0.0
-    elif kind == "graded":
-        matrix *= torch.logspace(-6, 0, tasks, dtype=torch.float64).unsqueeze(-1)
-    elif kind == "nearly parallel":
-        matrix = matrix[:1] + 1e-3 * matrix
-    elif kind == "agreeing":
-        matrix = matrix.abs()
-    elif kind == "stationary":
-        matrix[-1] = -matrix[:-1].sum(0)
-    elif kind == "all zero":
-        matrix *= 0.0
-    return scale * matrix
-
-
-def permutation(tasks: int) -> Tensor:
-    """A fixed permutation [T] without symmetries of its own."""
-    return torch.randperm(tasks, generator=torch.Generator().manual_seed(tasks))
+    return gradients(kind, tasks, parameters, scale=scale, seed=draw(st.integers(0, 2**32)))
 
 
 def relative(difference: Tensor, scale: Tensor | float) -> float:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mtlscale.solvers import embedding_gramian, gramian_cost, layer_gramian
+from mtlscale.solvers import embedding_gramian, gramian_cost, inner_products, layer_gramian
 
 
 def explicit(inputs: Tensor, deltas: Tensor) -> Tensor:
@@ -56,6 +56,16 @@ def test_embeddings() -> None:
     deltas = torch.randn(4, 30, 5, dtype=torch.float64, generator=draw)
     gradients = torch.zeros(4, 7, 5, dtype=torch.float64).index_add_(1, ids, deltas).flatten(1)
     torch.testing.assert_close(embedding_gramian(ids, deltas), gradients @ gradients.T, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("entries", [3, 256, 700, 300_000])
+def test_long_sums_are_as_exact_as_short_ones(entries: int, dtype: torch.dtype) -> None:
+    """All terms of one sign, whose roundings add up."""
+    rows = (20.0 + torch.rand(2, 3, entries, generator=torch.Generator().manual_seed(0))).to(dtype)
+    found, exact = inner_products(rows, rows[:, :2]), rows.double() @ rows[:, :2].double().mT
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, exact, rtol=2e-6, atol=0)
 
 
 def test_half_precision_does_not_overflow() -> None:

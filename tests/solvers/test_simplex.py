@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.special import log_softmax
 from torch import Tensor
 
-from mtlscale.solvers import kl_ball_log_softmax, project_simplex
+from mtlscale.solvers import first_largest, kl_ball_log_softmax, project_simplex
 
 
 def points(seed: int, tasks: int, scale: float) -> Tensor:
@@ -62,3 +62,11 @@ def test_kl_ball_agrees_with_a_root_finder() -> None:
 
     expected = log_softmax(brentq(excess, 0.0, 1.0, xtol=1e-15) * logits)
     torch.testing.assert_close(kl_ball_log_softmax(torch.from_numpy(logits), 0.2), torch.from_numpy(expected))
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=6), st.integers(0, 99), st.sampled_from((1.0, 1e-3, 1e6)))
+def test_the_last_bits_choose_no_corner(exact: list[int], seed: int, size: float) -> None:
+    for dtype in (torch.float32, torch.float64):
+        noise = torch.randint(-8, 9, (2, len(exact)), generator=torch.Generator().manual_seed(seed))
+        values = size * torch.tensor(exact, dtype=dtype) / 3 * (1 + torch.finfo(dtype).eps * noise)
+        assert first_largest(values).tolist() == [exact.index(max(exact))] * 2

@@ -175,7 +175,7 @@ def test_a_default_that_changes_is_another_run(small: Small, monkeypatch: pytest
             ("training", "gramian_every", 2),
             ("encoder", "activation", "tanh"),
             ("dataset", "shared", True),
-            ("balancer", "results_version", 2),
+            ("balancer", "results_version", 99),
         ):
             changed = json.loads(json.dumps(run.spec))
             changed[part][key] = value

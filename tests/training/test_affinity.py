@@ -69,6 +69,17 @@ def test_two_linear_tasks_by_hand() -> None:
     assert torch.equal(model.w, w) and model.w.grad is None
 
 
+def test_a_loss_of_zero_has_no_affinity() -> None:
+    """Whatever a step does to it, its relative change is no number."""
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).double()
+    model = Line(4)
+    batch = Batch("all", Samples(x, {"a": torch.zeros(6).double(), "b": (x @ model.w).detach()}), 6)
+    partition = Partition([model.w], [[], [], []])
+    found = task_affinity(model, partition, Squares(model), [[batch]], 0.1, Workers(), torch.device("cpu"))
+    assert found.isnan().tolist() == [[False, True, True], [False, True, True], [True] * 3]
+    assert float(found[1, 0]) == 0.0, "a step for a task at its optimum moves nothing"
+
+
 @pytest.fixture
 def job(small: Callable[..., Experiment], uneven: Callable[..., PreparedData], run_of: Any) -> Callable[..., Job]:
     def make(method: str, shared: bool = True, more: str = "", dropout: float = 0.0) -> Job:

@@ -55,6 +55,12 @@ def test_products_equal_those_of_the_dense_jacobian(tasks: int, seed: int, spars
     assert all(g is None or not g.is_sparse for g in found)
 
 
+def test_large_gradients_are_multiplied_as_exactly_as_small_ones() -> None:
+    rows = torch.rand(2, 1 << 19, generator=torch.Generator().manual_seed(0))
+    exact = rows.double() @ rows.double().T
+    torch.testing.assert_close(gramian([[row] for row in rows], torch.ones(2).double()), exact, rtol=1e-6, atol=0)
+
+
 def test_large_gradients_are_multiplied_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     rows, _ = rows_of(generator, 3, False)
@@ -62,6 +68,16 @@ def test_large_gradients_are_multiplied_pair_by_pair(monkeypatch: pytest.MonkeyP
     expected = gramian(rows, scales)
     monkeypatch.setattr(module, "_LARGE", 1)
     torch.testing.assert_close(gramian(rows, scales), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_with_large_weights_cancel(dtype: torch.dtype) -> None:
+    first, second = torch.randn(2, 50, generator=torch.Generator().manual_seed(0)).to(dtype)
+    rows: list[list[Tensor | None]] = [[first], [-first], [second]]
+    (found,) = combine(rows, torch.tensor([1000.0, 1000.0, 1.0], dtype=torch.float64), [first])
+    assert found is not None
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, second, rtol=1e-3, atol=1e-3)
 
 
 def test_a_parameter_nobody_reaches_has_no_update() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from mtlscale.architectures import channels_last
 from mtlscale.config import Experiment, Run, UserError, load_plugin
 from mtlscale.data.format.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
@@ -100,3 +102,13 @@ def test_rotograd_refuses_what_takes_its_gradients_apart(make: Any) -> None:
     spec = {**run.spec, "balancer": {"name": "pcgrad", "results_version": 1}}
     with pytest.raises(UserError, match="instead of pcgrad"):
         Trainer(run.model_copy(update={"spec": spec}), data)
+
+
+@pytest.mark.parametrize(("width", "last"), [(4, False), (8, True)])
+def test_narrow_strided_convolutions_keep_their_layout(width: int, last: bool) -> None:
+    """oneDNN writes beyond its memory in their backward pass where a processor has AVX2 alone."""
+    model = nn.Sequential(nn.Conv2d(3, width, 3), nn.Conv2d(width, 2 * width, 1, stride=2))
+    channels_last(model)
+    assert model[1].weight.is_contiguous(memory_format=torch.channels_last)  # of one pixel: both layouts are one
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last) == last
+    model(torch.randn(2, 3, 9, 9)).sum().backward()

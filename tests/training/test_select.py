@@ -38,6 +38,14 @@ def test_an_undefined_first_score_does_not_freeze_the_choice() -> None:
     assert chosen([[(NAN, 1.0)], [(60.0, 1.0)], [(50.0, 1.0)]], "accuracy").best_epoch == {"": 2}
 
 
+def test_of_epochs_that_are_equal_within_rounding_the_first_counts() -> None:
+    first, second = [(0.1, 1.0), (0.2, 1.0), (0.3, 1.0)], [(0.3, 1.0), (0.2, 1.0), (0.1, 1.0)]
+    assert sum((0.1, 0.2, 0.3)) > sum((0.3, 0.2, 0.1))  # the last bit, by the order of the sum
+    for rows in ([first, second], [second, first]):
+        selection = chosen(rows, "accuracy", "accuracy", "accuracy")
+        assert selection.best_epoch == {"": 1} and selection.since_best == 1
+
+
 def test_an_undefined_later_score_is_not_chosen_and_ends_nothing() -> None:
     found = chosen([[(60.0, 1.0)], [(NAN, 0.1)], [(70.0, 1.0)], [(NAN, 0.1)]], "accuracy")
     assert found.best_epoch == {"": 3} and found.since_best == 1

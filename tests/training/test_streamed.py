@@ -121,7 +121,11 @@ def _train_until_stopped(run: Run, folder: Path, checkpoints: Path) -> None:
     ended(Trainer(run, load_prepared(folder), folder=checkpoints, pieces=stopping))
 
 
-def test_a_run_that_was_killed_ends_as_if_it_had_not_been(load: Load, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_ends_as_if_it_had_not_been(
+    load: Load, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    if pytestconfig.getoption("--disturb"):
+        pytest.skip("the process that is killed is not disturbed")
     data = load("vectors")
     run = streamed("vectors", epochs=4, checkpoint_seconds=0)
     process = context().Process(target=_train_until_stopped, args=(run, data.folder, tmp_path))

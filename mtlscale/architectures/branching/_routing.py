@@ -17,6 +17,7 @@ from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.architectures.trees import Tree
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.encoders import EncoderModule, Memory, StagedModule
+from mtlscale.solvers import first_largest
 
 Cooling = Callable[[int], float]  # finished epochs of the search -> temperature of the next epoch
 
@@ -177,4 +178,4 @@ def likeliest(weights: Tensor, memories: Sequence[Memory]) -> Memory:
 
     Memories cannot be mixed as features are.
     """
-    return Memory(memories[int(weights.argmax())]) if any(memories) else Memory()
+    return Memory(memories[int(first_largest(weights))]) if any(memories) else Memory()

@@ -18,6 +18,7 @@ from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.solvers import first_largest
 
 SHARED = "shared"  # key of the shared encoder; private encoders have their task's index
 
@@ -138,7 +139,7 @@ class Supernet(SearchModule):
         likeliest_points = {}
         for index, name in enumerate(self.names):
             last = len(self.points) - 1
-            likeliest_points[name] = self.points[last - int(self.alpha[index].detach().flip(0).argmax())]
+            likeliest_points[name] = self.points[last - int(first_largest(self.alpha[index].detach().flip(0)))]
         return likeliest_points
 
     def phase_output(self) -> PhaseOutput:

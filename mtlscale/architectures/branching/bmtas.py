@@ -20,6 +20,7 @@ from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, Memory
+from mtlscale.solvers import first_largest
 
 _MOST_TASKS = 16  # expected costs are sums over all sets of tasks
 
@@ -92,7 +93,7 @@ class BMTASModule(RoutedModule):
         """Return the tree: from the input side, groups of tasks split by their likeliest nodes, and stay split."""
         groups: list[tuple[int, ...]] = [()] * self.size
         levels = []
-        for nodes in self.table().argmax(-1).tolist():  # of equal maxima the first
+        for nodes in first_largest(self.table()).tolist():
             groups = [(*group, node) for group, node in zip(groups, nodes, strict=True)]
             levels.append([groups.index(group) for group in groups])
         return checked(levels)

@@ -18,6 +18,7 @@ from mtlscale.architectures.trees import BranchedModule, Tree, checked, stages_o
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
 from mtlscale.config import TaskSuite, knob
 from mtlscale.encoders import EncoderModule, StagedModule
+from mtlscale.solvers import first_largest
 
 _OWN = 1.0  # initial logit of a task's own encoder: with equal logits the encoders would never differ
 
@@ -66,7 +67,7 @@ class PartialSupernet(Supernet):
         """Return the tree in which tasks with the same branch point and preferred encoder stay together."""
         points = list(self.found_points().values())
         last = len(self.names) - 1
-        preferred = [last - int(row.detach().flip(0).argmax()) for row in self.candidate]
+        preferred = [last - int(first_largest(row.detach().flip(0))) for row in self.candidate]
         return checked(
             [
                 [(0 if stage + 1 < p else 1 + p * (last + 1) + o) for p, o in zip(points, preferred, strict=True)]

@@ -18,6 +18,7 @@ from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, Memory
+from mtlscale.solvers import first_largest
 
 
 class LTBModule(RoutedModule):
@@ -43,7 +44,7 @@ class LTBModule(RoutedModule):
         return [self.of_choice(self.depth - 1, self.names.index(task))]
 
     def tree(self) -> Tree:
-        parents = self.table().argmax(-1).tolist()  # of equal maxima the first
+        parents = first_largest(self.table()).tolist()
         levels = [parents[-1]]
         for parent_of in parents[-2::-1]:
             levels.insert(0, [parent_of[node] for node in levels[0]])

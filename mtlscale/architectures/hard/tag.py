@@ -59,6 +59,7 @@ class TAG(Architecture):
 
     name: ClassVar[str] = "tag"
     source: ClassVar[str] = "Fifty et al., NeurIPS 2021"
+    results_version: ClassVar[int] = 2  # losses of 0 have no affinity
 
     groups: int = knob(2, low=1, search=(1, 2, 3), help="groups of tasks, at most")
     every: int = knob(10, low=1, help="steps between two measurements of affinity")

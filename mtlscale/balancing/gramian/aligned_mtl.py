@@ -23,7 +23,8 @@ class AlignedMTL(Balancer):
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # rank by the gradients' precision
+    # heads by the tasks of the step; tasks at rest are left out; products of gradients added up in pieces
+    results_version: ClassVar[int] = 3
     batchable: ClassVar[bool] = True
 
     scale: str = knob("min", choices=("min", "median", "rmse"), help="which eigenvalue gives the common length")

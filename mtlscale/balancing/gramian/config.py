@@ -20,6 +20,7 @@ class ConFIG(Balancer):
 
     name: ClassVar[str] = "config"
     source: ClassVar[str] = "Liu et al., ICLR 2025, eq. 2"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"

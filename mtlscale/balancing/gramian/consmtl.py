@@ -21,6 +21,7 @@ class ConsMTL(Balancer):
 
     name: ClassVar[str] = "consmtl"
     source: ClassVar[str] = "Qin et al., CVPR 2025 (ConsMTL)"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards + T through heads"
     heads = "sum"

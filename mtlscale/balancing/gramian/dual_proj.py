@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.solvers import dual_projection_weights
@@ -18,16 +19,19 @@ class DualProj(Balancer):
 
     name: ClassVar[str] = "dual_proj"
     source: ClassVar[str] = "Lopez-Paz & Ranzato, NeurIPS 2017, eq. 11"
+    # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
+    results_version: ClassVar[int] = 2
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     batchable: ClassVar[bool] = True
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return counters(batch, "failures")
+        return {**_hints.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
-        solution = dual_projection_weights(gramian)
+        solution = dual_projection_weights(gramian, precision=state["precision"])
         return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -20,6 +20,7 @@ class EPO(PreferenceBalancer):
 
     name: ClassVar[str] = "epo"
     source: ClassVar[str] = "Mahapatra & Rajan, ICML 2020, section 4"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "weighted"

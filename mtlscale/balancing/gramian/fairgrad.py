@@ -28,7 +28,8 @@ class FairGrad(Balancer):
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # stationary by the gradients' precision
+    # heads by the tasks of the step; tasks at rest are left out; products of gradients added up in pieces
+    results_version: ClassVar[int] = 3
     batchable: ClassVar[bool] = True
 
     alpha: float = knob(2.0, low=0, open_low=True, search=(0.5, 10.0, "log"), help="fairness; large: max-min")

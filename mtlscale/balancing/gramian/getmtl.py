@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
@@ -21,10 +22,13 @@ class GetMTL(Balancer):
 
     name: ClassVar[str] = "getmtl"
     source: ClassVar[str] = "Chai et al., ACL 2023, eq. 13-14"
+    # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
+    results_version: ClassVar[int] = 2
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures", "clamps")
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     traced: ClassVar[tuple[str, ...]] = ("kappa",)
     exact: ClassVar[bool] = False
     batchable: ClassVar[bool] = True
@@ -41,18 +45,19 @@ class GetMTL(Balancer):
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
         largest = torch.zeros(batch, dtype=torch.float64)  # the largest κ so far
-        return {"kappa": largest, **counters(batch, "failures", "clamps")}
+        return {"kappa": largest, **_hints.precision(batch), **counters(batch, "failures", "clamps")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
-        solution = solve_getmtl(gramian, self.eps, relative=self.relative, exact=self.exact)
-        state = {**state, "kappa": torch.maximum(state["kappa"], self._kappa(gramian))}
+        precision = state["precision"]
+        solution = solve_getmtl(gramian, self.eps, relative=self.relative, exact=self.exact, precision=precision)
+        norm = gramian.mean((-2, -1)).clamp(min=0).sqrt()  # ‖g₀‖
+        state = {**state, "kappa": torch.maximum(state["kappa"], self._kappa(norm))}
         return solution.weights.to(losses), count(state, failures=~solution.converged, clamps=solution.clamped)
 
-    def _wanted(self, gramian: Tensor) -> Tensor:
-        """Return the κ [...] of a step that ε asks for, from the Gramian [..., T, T]."""
-        norm = gramian.mean((-2, -1)).clamp(min=0).sqrt()  # ‖g₀‖
+    def _wanted(self, norm: Tensor) -> Tensor:
+        """Return the κ [...] that ε asks for, given ‖g₀‖ [...]."""
         return torch.full_like(norm, self.eps) if self.relative else self.eps * norm
 
-    def _kappa(self, gramian: Tensor) -> Tensor:
-        return self._wanted(gramian).clamp(max=LARGEST_KAPPA)
+    def _kappa(self, norm: Tensor) -> Tensor:
+        return self._wanted(norm).clamp(max=LARGEST_KAPPA)

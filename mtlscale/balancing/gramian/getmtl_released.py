@@ -8,7 +8,7 @@ from torch import Tensor
 from mtlscale.balancing.contract import State
 from mtlscale.balancing.failure_counters import count
 from mtlscale.balancing.gramian.getmtl import GetMTL
-from mtlscale.solvers import solve_min_norm
+from mtlscale.solvers import hidden_part, length_bounds, solve_min_norm
 
 
 class GetMTLReleased(GetMTL):
@@ -28,18 +28,21 @@ class GetMTLReleased(GetMTL):
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
 
-        tasks = losses.shape[-1]
-        kappa, requested_kappa = self._kappa(gramian), self._wanted(gramian)
+        tasks, precision = losses.shape[-1], state["precision"]
+        norm = gramian.mean((-2, -1)).clamp(min=0).sqrt()  # ‖g₀‖
+        kappa, requested_kappa = self._kappa(norm), self._wanted(norm)
 
         sizes = gramian.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt() * losses
         inverse = 1.0 / torch.where(sizes > 0, sizes, 1.0)
-        raw, scaled = solve_min_norm(gramian), solve_min_norm(inverse.unsqueeze(-1) * gramian * inverse.unsqueeze(-2))
+        raw = solve_min_norm(gramian, precision=precision)
+        scaled = solve_min_norm(inverse.unsqueeze(-1) * gramian * inverse.unsqueeze(-2), precision=precision)
         shares = torch.softmax(raw.weights * scaled.weights, dim=-1)
 
-        norm = gramian.mean((-2, -1)).clamp(min=0).sqrt()  # ‖g₀‖
-        length = (shares.unsqueeze(-2) @ gramian @ shares.unsqueeze(-1)).squeeze(-1).squeeze(-1).clamp(min=0).sqrt()
-        # ε‖g₀‖² = κ‖g₀‖; where the average vanishes there is nothing to divide by.
-        pull = torch.where(norm > 0, length / torch.where(norm > 0, kappa * norm, 1.0), 0.0)
+        # λ = ‖Jᵀs‖ / (κ‖g₀‖), no larger than it is for certain; without an average there is nothing to divide by.
+        hidden = hidden_part(gramian, precision).to(gramian)
+        length, _ = length_bounds(shares, gramian, hidden)
+        _, longest = length_bounds(torch.full_like(shares, 1.0 / tasks), gramian, hidden)
+        pull = torch.where(norm > 0, length / torch.where(norm > 0, self._kappa(longest) * longest, 1.0), 0.0)
 
         factor = tasks / ((1.0 - kappa.square()) * (1.0 + self.eps**2))
         weights = factor.unsqueeze(-1) * (1.0 / tasks + pull.unsqueeze(-1) * shares)

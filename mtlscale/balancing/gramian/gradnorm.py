@@ -15,7 +15,8 @@ class GradNorm(Balancer):
 
     Source: Chen et al. (ICML 2018), Algorithm 1, on all shared parameters. v = T softmax(a); a descends Σ |G_t - Ḡ
     r_t^α| divided by Ḡ, so that its step does not depend on the gradients' scale. The rates r are those of the losses
-    as the tasks define them, without any factor; r = 1 until the first epoch's means exist.
+    as the tasks define them, without any factor, against the first epoch with a loss above 0; r = 1 until its mean
+    exists.
     """
 
     name: ClassVar[str] = "gradnorm"
@@ -23,7 +24,8 @@ class GradNorm(Balancer):
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     positive_losses: ClassVar[bool] = True
-    results_version: ClassVar[int] = 2  # rates of the unscaled losses
+    # a task waits for its first loss above 0; products of gradients added up in pieces
+    results_version: ClassVar[int] = 3
     per_task: ClassVar[tuple[str, ...]] = ("logits", "initial_losses", "task_scale")
     hints: ClassVar[tuple[str, ...]] = ("task_scale",)
     batchable: ClassVar[bool] = True
@@ -60,14 +62,15 @@ class GradNorm(Balancer):
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
         initial = state["initial_losses"]
-        return {**state, "initial_losses": torch.where(initial.isnan(), losses.to(initial), initial)}
+        return {**state, "initial_losses": torch.where(initial.isnan() & (losses > 0), losses.to(initial), initial)}
 
     @staticmethod
     def _slowness(losses: Tensor, initial: Tensor) -> Tensor:
-        """Return r_t [..., T]: each loss over its first epoch's mean, divided by the average of these ratios.
+        """Return r_t [..., T]: each loss over its initial one, divided by the average of these ratios.
 
-        r_t is 1 until the first epoch's means exist.
+        r_t is 1 where the initial loss is not known; the average is over the other tasks.
         """
-        ratios = losses / initial.clamp(min=1e-12)
-        slowness = ratios / ratios.mean(-1, keepdim=True).clamp(min=1e-12)
-        return torch.where(initial.isnan().any(-1, keepdim=True), 1.0, slowness)
+        known = ~initial.isnan()
+        ratios = torch.where(known, losses / initial, 0.0)
+        mean = ratios.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)
+        return torch.where(known, ratios / torch.where(mean > 0, mean, 1.0), 1.0)

@@ -21,6 +21,7 @@ class GradVac(Balancer):
 
     name: ClassVar[str] = "gradvac"
     source: ClassVar[str] = "Wang et al., ICLR 2021, eq. 3-4"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"

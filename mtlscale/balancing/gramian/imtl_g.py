@@ -14,8 +14,9 @@ class IMTLG(Balancer):
     """The direction whose projections on all task gradients are equal.
 
     Source: Liu et al., "Towards Impartial Multi-task Learning" (ICLR 2021), gradient balance. As TorchJD's
-    IMTLGWeighting for independent gradients; the gradients' precision decides whether they are. `failures` counts the
-    steps in which no such direction exists.
+    IMTLGWeighting for independent gradients; the gradients' precision decides whether they are. The weights sum to 1,
+    so that the update points uphill where their sum was negative. `failures` counts these steps, and those in which no
+    such direction exists.
     """
 
     name: ClassVar[str] = "imtl_g"
@@ -25,7 +26,8 @@ class IMTLG(Balancer):
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # rank by the gradients' precision
+    # heads by the tasks of the step; tasks at rest are left out; a negative sum of weights is a failure
+    results_version: ClassVar[int] = 3
     batchable: ClassVar[bool] = True
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
@@ -21,10 +22,13 @@ class MGDA(Balancer):
 
     name: ClassVar[str] = "mgda"
     source: ClassVar[str] = "Désidéri 2012; Sener & Koltun, NeurIPS 2018"
+    # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
+    results_version: ClassVar[int] = 2
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     batchable: ClassVar[bool] = True
 
     normalize: str = knob(
@@ -40,12 +44,13 @@ class MGDA(Balancer):
         object.__setattr__(self, "positive_losses", self.normalize in ("loss", "loss+"))
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return counters(batch, "failures")
+        return {**_hints.precision(batch), **counters(batch, "failures")}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
         inverse = 1.0 / self._sizes(losses, gramian)
-        solution = solve_min_norm(inverse.unsqueeze(-1) * gramian * inverse.unsqueeze(-2))
+        normalized = inverse.unsqueeze(-1) * gramian * inverse.unsqueeze(-2)
+        solution = solve_min_norm(normalized, precision=state["precision"])
         state = count(state, failures=~solution.converged)
         weights = solution.weights
         if self.divide and losses.shape[-1] > 1:

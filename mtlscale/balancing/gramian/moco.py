@@ -8,6 +8,7 @@ from torch import Tensor
 from mtlscale.balancing import partial_simplex as _mass
 from mtlscale.balancing.contract import JacobianBalancer, State
 from mtlscale.config import knob
+from mtlscale.solvers import inner_products
 
 
 class MoCo(JacobianBalancer):
@@ -23,7 +24,8 @@ class MoCo(JacobianBalancer):
     source: ClassVar[str] = "Fernando et al., ICLR 2023, Algorithm 1"
     cost: ClassVar[str] = "T backwards, T x P memory"
     heads = "mean"
-    results_version: ClassVar[int] = 2  # tasks without labels are left out
+    # heads by the tasks of the step; tasks at rest are left out; products of gradients added up in pieces
+    results_version: ClassVar[int] = 3
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     per_row: ClassVar[tuple[str, ...]] = ("tracked.",)
 
@@ -53,7 +55,7 @@ class MoCo(JacobianBalancer):
             tracked.append(torch.lerp(previous, gradients, tracking_rate.to(gradients)))
             state[f"tracked.{index}"] = tracked[-1]
             flat = tracked[-1].flatten(1)
-            gramian = gramian + (flat @ flat.T).to(gramian)
+            gramian = gramian + inner_products(flat, flat)
 
         largest = gramian.diagonal().amax()
         weights = state["weights"]

@@ -2,14 +2,13 @@
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
-from mtlscale.solvers import nash_weights
+from mtlscale.solvers import hidden_part, length_bounds, nash_weights
 
 
 class NashMTL(Balancer):
@@ -27,7 +26,8 @@ class NashMTL(Balancer):
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     hints: ClassVar[tuple[str, ...]] = ("precision",)
-    results_version: ClassVar[int] = 2  # stationary by the gradients' precision
+    # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
+    results_version: ClassVar[int] = 3
     batchable: ClassVar[bool] = True
 
     max_norm: float = knob(1.0, low=0, search=(0.1, 10.0, "log"), help="largest norm of the direction; 0: no limit")
@@ -40,7 +40,6 @@ class NashMTL(Balancer):
         solution = nash_weights(gramian, precision=state["precision"])
         weights = solution.weights
         if self.max_norm > 0 and losses.shape[-1] > 1:
-            squares = torch.einsum("...i,...ij,...j->...", weights, gramian, weights)
-            norm = squares.clamp(min=0).sqrt().unsqueeze(-1)
-            weights = weights / (norm / self.max_norm).clamp(min=1.0)
+            _, longest = length_bounds(weights, gramian, hidden_part(gramian, state["precision"]).to(gramian))
+            weights = weights / (longest.unsqueeze(-1) / self.max_norm).clamp(min=1.0)
         return weights.to(losses), count(state, failures=~solution.converged)

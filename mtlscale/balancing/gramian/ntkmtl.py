@@ -17,6 +17,7 @@ class NTKMTL(Balancer):
 
     name: ClassVar[str] = "ntkmtl"
     source: ClassVar[str] = "Qin et al., NeurIPS 2025"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     batchable: ClassVar[bool] = True

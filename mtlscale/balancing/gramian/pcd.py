@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Balancer, Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import UserError, knob
@@ -22,11 +23,13 @@ class PCD(Balancer):
 
     name: ClassVar[str] = "pcd"
     source: ClassVar[str] = "TMLR 2026, as in TorchJD"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; bounds hold in the gradients' precision
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
     per_task: ClassVar[tuple[str, ...]] = ("primary", "squares", "steps")
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    hints: ClassVar[tuple[str, ...]] = ("precision",)
     batchable: ClassVar[bool] = True
 
     main: int = knob(0, low=0, help="index of the main task, from 0")
@@ -44,6 +47,7 @@ class PCD(Balancer):
             "primary": primary,
             "squares": torch.zeros_like(primary),
             "steps": steps,
+            **_hints.precision(batch),
             **counters(batch, "failures"),
         }
 
@@ -52,6 +56,6 @@ class PCD(Balancer):
         steps = state["steps"] + 1
         squares = self.beta * state["squares"] + (1.0 - self.beta) * gramian.diagonal(dim1=-2, dim2=-1)
         sizes = (squares / (1.0 - self.beta ** steps.to(squares)) + self.eps).sqrt()
-        solution = primary_weights(gramian, sizes, state["primary"], self.tau)
+        solution = primary_weights(gramian, sizes, state["primary"], self.tau, precision=state["precision"])
         after = count(state, failures=~solution.converged)
         return solution.weights.to(losses), {**after, "squares": squares, "steps": steps}

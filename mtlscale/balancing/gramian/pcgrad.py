@@ -18,6 +18,7 @@ class PCGrad(Balancer):
 
     name: ClassVar[str] = "pcgrad"
     source: ClassVar[str] = "Yu et al., NeurIPS 2020, Algorithm 1"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"

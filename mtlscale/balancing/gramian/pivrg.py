@@ -26,6 +26,7 @@ class PIVRG(Balancer):
 
     name: ClassVar[str] = "pivrg"
     source: ClassVar[str] = "Qin et al., CVPR 2025"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from mtlscale.balancing import hints as _hints
 from mtlscale.balancing.contract import Needs, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.balancing.preferring import PreferenceBalancer
@@ -21,10 +22,13 @@ class PMGDA(PreferenceBalancer):
 
     name: ClassVar[str] = "pmgda"
     source: ClassVar[str] = "Zhang, Lin & Zhang, PMGDA, 2024, equations 18 and 20"
+    # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
+    results_version: ClassVar[int] = 2
     needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
+    hints: ClassVar[tuple[str, ...]] = (*PreferenceBalancer.hints, "precision")
 
     tolerance: float = knob(0.01, low=0, search=(1e-3, 0.1, "log"), help="h, the distance to the ray that is let be")
     sigma: float = knob(
@@ -32,10 +36,14 @@ class PMGDA(PreferenceBalancer):
     )
 
     def init(self, tasks: int, *, seed: int = 0, batch: tuple[int, ...] = ()) -> State:
-        return {**super().init(tasks, seed=seed, batch=batch), **counters(batch, "failures")}
+        return {
+            **super().init(tasks, seed=seed, batch=batch),
+            **_hints.precision(batch),
+            **counters(batch, "failures"),
+        }
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None
         ray = self.target_ray(losses, state)
-        solution = pmgda_weights(gramian, losses, ray, self.tolerance, self.sigma)
+        solution = pmgda_weights(gramian, losses, ray, self.tolerance, self.sigma, precision=state["precision"])
         return solution.weights.to(losses), count(state, failures=~solution.converged)

@@ -22,7 +22,7 @@ class AutoLambda(ValidationBalancer):
     name: ClassVar[str] = "auto_lambda"
     source: ClassVar[str] = "Liu et al., TMLR 2022"
     cost: ClassVar[str] = "2T backwards"
-    results_version: ClassVar[int] = 2  # support and query from disjoint halves
+    results_version: ClassVar[int] = 3  # tasks at rest are left out; products of gradients added up in pieces
     per_task: ClassVar[tuple[str, ...]] = ("weights", "primary", *_adam.PER_TASK)
 
     eta: float = knob(0.1, low=0, open_low=True, search=(1e-3, 1.0, "log"), help="η, the look-ahead's learning rate")

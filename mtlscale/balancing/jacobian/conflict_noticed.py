@@ -23,6 +23,7 @@ class ConflictNoticed(ModuleBalancer):
 
     name: ClassVar[str] = "conflict_noticed"
     source: ClassVar[str] = "Yue et al., AAAI 2023"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
     cost: ClassVar[str] = "T+1 backwards"
     traced: ClassVar[tuple[str, ...]] = ("conflict_ratio", "applied_ratio", "moved_ratio")
 

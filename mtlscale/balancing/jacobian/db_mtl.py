@@ -21,6 +21,7 @@ class DBMTL(JacobianBalancer):
 
     name: ClassVar[str] = "db_mtl"
     source: ClassVar[str] = "Lin et al., arXiv 2308.12029, 2023"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     cost: ClassVar[str] = "T backwards, T x P memory"
     positive_losses: ClassVar[bool] = True
     per_row: ClassVar[tuple[str, ...]] = ("tracked.",)

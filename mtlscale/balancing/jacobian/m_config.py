@@ -21,6 +21,7 @@ class MConFIG(JacobianBalancer):
 
     name: ClassVar[str] = "m_config"
     source: ClassVar[str] = "Liu et al., ICLR 2025, M-ConFIG"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     cost: ClassVar[str] = "T backwards, T x P memory"
     per_task: ClassVar[tuple[str, ...]] = ("turns", "latest")
     per_row: ClassVar[tuple[str, ...]] = ("tracked.",)

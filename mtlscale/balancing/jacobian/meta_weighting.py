@@ -24,7 +24,8 @@ class MetaWeighting(ValidationBalancer):
     name: ClassVar[str] = "meta_weighting"
     source: ClassVar[str] = "Mao et al., Findings of ACL 2022"
     cost: ClassVar[str] = "2T backwards"
-    results_version: ClassVar[int] = 2  # support and query from disjoint halves
+    # the look-ahead's weights sum to 1 over the tasks of the step; products of gradients added up in pieces
+    results_version: ClassVar[int] = 3
     counters: ClassVar[tuple[str, ...]] = ("failures",)
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
 
@@ -36,7 +37,7 @@ class MetaWeighting(ValidationBalancer):
         return {"weights": weights, **counters(batch, "failures")}
 
     def lookahead(self, state: State) -> Tensor:
-        return state["weights"]
+        return _mass.shares(state["weights"])
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None

@@ -21,6 +21,8 @@ class MoDo(ValidationBalancer):
     name: ClassVar[str] = "modo"
     source: ClassVar[str] = "Chen et al., JMLR 2024, eq. 2.9"
     cost: ClassVar[str] = "2T backwards"
+    # weights sum to 1 over the tasks of the step; products of gradients added up in pieces
+    results_version: ClassVar[int] = 2
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
 
     eta: float = knob(0.0, choices=(0.0,), help="no look-ahead: both gradients are of the same parameters")
@@ -31,7 +33,7 @@ class MoDo(ValidationBalancer):
         return {"weights": torch.full((*batch, tasks), 1.0 / tasks, dtype=torch.float64)}
 
     def lookahead(self, state: State) -> Tensor:
-        return state["weights"]
+        return _mass.shares(state["weights"])
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         assert gramian is not None

@@ -12,12 +12,15 @@ from mtlscale.config import knob
 class DWA(Balancer):
     """Dynamic weight average: ω = T softmax(r/τ), r_t the ratio of task t's mean losses in the last two epochs.
 
-    Source: Liu, Johns, Davison (CVPR 2019). Ones in the first two epochs; sums to T. As TorchJD's DWA.
+    Source: Liu, Johns, Davison (CVPR 2019). Ones in the first two epochs; sums to T. As TorchJD's DWA. An epoch
+    without a loss of the task above 0 does not count for it; until two do, the task weighs 1.
     """
 
     name: ClassVar[str] = "dwa"
     source: ClassVar[str] = "Liu et al., CVPR 2019"
     positive_losses: ClassVar[bool] = True
+    takes_negative: ClassVar[bool] = True
+    results_version: ClassVar[int] = 2  # epochs without a loss above 0 do not count
     per_task: ClassVar[tuple[str, ...]] = ("last", "before_last")
     batchable: ClassVar[bool] = True
 
@@ -28,10 +31,12 @@ class DWA(Balancer):
         return {"last": unknown, "before_last": unknown.clone()}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
-        ratios = state["last"] / state["before_last"].clamp(min=1e-12)
-        weights = losses.shape[-1] * torch.softmax(ratios / self.temperature, dim=-1)
-        has_ratios = ~ratios.isnan().any(-1, keepdim=True)
-        return torch.where(has_ratios, weights, 1.0).to(losses), state
+        ratios = state["last"] / state["before_last"]
+        known = ~ratios.isnan()
+        shares = torch.softmax(torch.where(known, ratios / self.temperature, -torch.inf), dim=-1)
+        return torch.where(known, known.sum(-1, keepdim=True) * shares, 1.0).to(losses), state
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
-        return {**state, "before_last": state["last"], "last": losses.to(state["last"])}
+        counts = losses > 0
+        last = torch.where(counts, losses.to(state["last"]), state["last"])
+        return {**state, "before_last": torch.where(counts, state["last"], state["before_last"]), "last": last}

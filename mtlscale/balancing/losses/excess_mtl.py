@@ -22,7 +22,7 @@ class ExcessMTL(JacobianBalancer):
     source: ClassVar[str] = "He et al., ICML 2024, eq. 6-9"
     cost: ClassVar[str] = "T backwards, T x P memory"
     heads = "mean"
-    results_version: ClassVar[int] = 2  # tasks without labels are left out
+    results_version: ClassVar[int] = 3  # a task waits for its first risk above 0; heads by the step's tasks
     per_task: ClassVar[tuple[str, ...]] = ("log_weights", "initial_risk")
     per_row: ClassVar[tuple[str, ...]] = ("squares.",)
 
@@ -43,7 +43,7 @@ class ExcessMTL(JacobianBalancer):
             risk_terms = gradients**2 / torch.where(squares > 0, squares, 1.0).sqrt()
             risk = risk + risk_terms.flatten(1).sum(1).to(risk)
 
-        initial = torch.where(state["initial_risk"].isnan(), risk, state["initial_risk"])
+        initial = torch.where(state["initial_risk"] > 0, state["initial_risk"], risk)
         growth = torch.where(initial > 0, risk / torch.where(initial > 0, initial, 1.0), 1.0)
         log_weights = torch.log_softmax(state["log_weights"] + self.lr * growth, dim=-1)
         state.update(log_weights=log_weights + _mass.log_of(state["log_weights"]), initial_risk=initial)

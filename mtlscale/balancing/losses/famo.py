@@ -23,7 +23,7 @@ class FAMO(Balancer):
     name: ClassVar[str] = "famo"
     source: ClassVar[str] = "Liu et al., NeurIPS 2023"
     positive_losses: ClassVar[bool] = True
-    results_version: ClassVar[int] = 2  # judged by the same batch, no longer by the next one
+    results_version: ClassVar[int] = 3  # tasks at rest are left out
     cost: ClassVar[str] = "1 backward + 1 forward"
     per_task: ClassVar[tuple[str, ...]] = ("logits", "log_losses", *_adam.PER_TASK)
     needs_post_step_losses: ClassVar[bool] = True

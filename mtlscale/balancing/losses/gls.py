@@ -15,6 +15,7 @@ class GLS(Balancer):
 
     name: ClassVar[str] = "gls"
     source: ClassVar[str] = "Chennupati et al., CVPRW 2019"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     positive_losses: ClassVar[bool] = True
     batchable: ClassVar[bool] = True
 

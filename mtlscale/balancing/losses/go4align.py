@@ -24,6 +24,7 @@ class GO4Align(Balancer):
 
     name: ClassVar[str] = "go4align"
     source: ClassVar[str] = "Shen et al., NeurIPS 2024"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     positive_losses: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("log_weights",)
     batchable: ClassVar[bool] = True

@@ -19,6 +19,7 @@ class IMTLL(Balancer):
 
     name: ClassVar[str] = "imtl_l"
     source: ClassVar[str] = "Liu et al., ICLR 2021, loss balance"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     positive_losses: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("log_scale",)
     batchable: ClassVar[bool] = True

@@ -9,7 +9,6 @@ from mtlscale.balancing import state_adam as _adam
 from mtlscale.balancing.contract import Balancer, State
 from mtlscale.config import knob
 
-_FLOOR = 1e-12
 _TIED = 1e-9  # gaps this small, relative to the losses, count as none
 
 
@@ -17,14 +16,15 @@ class LDCMTL(Balancer):
     """Weights learned to bring neighbouring tasks' weighted losses together, with the losses themselves.
 
     Source: Xiao et al., "LDC-MTL" (2025) and their code. Network and logits descend Σ a_t + λ Σ |a_t - a_{t+1}|, a_t =
-    σ_t ℓ_t / r_t, σ the softmax of the logits, r_t the task's first loss over the smallest. The authors' logits come
-    from a router that reads the features and moves with the network's optimiser; here they are one vector that moves
-    by Adam. The order of the tasks matters, and weights may be negative for λ > ½.
+    σ_t ℓ_t / r_t, σ the softmax of the logits, r_t the task's first loss above 0 over the smallest. The authors' logits
+    come from a router that reads the features and moves with the network's optimiser; here they are one vector that
+    moves by Adam. The order of the tasks matters, and weights may be negative for λ > ½.
     """
 
     name: ClassVar[str] = "ldc_mtl"
     source: ClassVar[str] = "Xiao et al., 2025 (LDC-MTL)"
     positive_losses: ClassVar[bool] = True
+    results_version: ClassVar[int] = 2  # a task waits for its first loss above 0
     per_task: ClassVar[tuple[str, ...]] = ("logits", "first_losses", *_adam.PER_TASK)
     batchable: ClassVar[bool] = True
 
@@ -39,9 +39,9 @@ class LDCMTL(Balancer):
         }
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
-        known = state["first_losses"]
-        first = torch.where(known > 0, known, losses.to(known).clamp(min=_FLOOR))
-        ratios = first / first.amin(-1, keepdim=True)
+        first = torch.where(state["first_losses"] > 0, state["first_losses"], losses.to(state["first_losses"]))
+        known = first > 0
+        ratios = torch.where(known, first / torch.where(known, first, torch.inf).amin(-1, keepdim=True), 1.0)
         shares = torch.softmax(state["logits"], dim=-1)
 
         parts = losses / ratios

@@ -16,6 +16,7 @@ class LogLoss(Balancer):
 
     name: ClassVar[str] = "log_loss"
     source: ClassVar[str] = "scale-invariant losses, baseline SI of Navon et al., ICML 2022"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     positive_losses: ClassVar[bool] = True
     batchable: ClassVar[bool] = True
 

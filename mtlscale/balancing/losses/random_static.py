@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import partial_simplex as _mass
 from mtlscale.balancing import stateless_random as _random
 from mtlscale.balancing.contract import Balancer, State
 
@@ -12,12 +13,13 @@ from mtlscale.balancing.contract import Balancer, State
 class RandomStatic(Balancer):
     """Fixed weights drawn once per run, uniformly from the simplex (Dirichlet with all parameters 1).
 
-    The control that any learned weighting has to beat: Xin et al., "Do Current Multi-Task Optimization Methods Even
-    Help?" (NeurIPS 2022).
+    Where some tasks have no label in a step, the others' weights are divided by their sum. The control that any learned
+    weighting has to beat: Xin et al., "Do Current Multi-Task Optimization Methods Even Help?" (NeurIPS 2022).
     """
 
     name: ClassVar[str] = "random_static"
     source: ClassVar[str] = "own control; cf. Xin et al., NeurIPS 2022"
+    results_version: ClassVar[int] = 2  # sums to 1 over the tasks of the step
     per_task: ClassVar[tuple[str, ...]] = ("weights",)
     batchable: ClassVar[bool] = True
 
@@ -29,4 +31,4 @@ class RandomStatic(Balancer):
         return {"weights": samples / samples.sum(-1, keepdim=True)}
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
-        return state["weights"].to(losses), state
+        return _mass.shares(state["weights"]).to(losses), state

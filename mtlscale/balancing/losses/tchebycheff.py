@@ -19,9 +19,10 @@ class Tchebycheff(Balancer):
     name: ClassVar[str] = "tchebycheff"
     source: ClassVar[str] = "TchebycheffAdv, Mao et al., ACL 2020"
     per_task: ClassVar[tuple[str, ...]] = ("preference", "ideal")
+    results_version: ClassVar[int] = 2  # by default c is 1 over the number of tasks in the step
     batchable: ClassVar[bool] = True
 
-    weights: tuple[float, ...] = knob((), low=0, help="c, one per task; 1/T by default")
+    weights: tuple[float, ...] = knob((), low=0, help="c, one per task; by default 1/T of the T tasks in a step")
     ideal: tuple[float, ...] = knob((), help="z, one per task, such as single-task training losses; 0 by default")
     smoothing: float = knob(0.0, low=0, search=(0.01, 1.0, "log"), help="τ of the smooth maximum; 0: the maximum")
 
@@ -38,10 +39,11 @@ class Tchebycheff(Balancer):
         return state
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
-        distances = state["preference"] * (losses - state["ideal"])
+        preference = state["preference"] if self.weights else torch.full_like(losses, 1.0 / losses.shape[-1])
+        distances = preference * (losses - state["ideal"])
         if self.smoothing > 0.0:
             shares = torch.softmax(distances / self.smoothing, dim=-1)
         else:
             worst = (distances == distances.amax(-1, keepdim=True)).to(losses)
             shares = worst / worst.sum(-1, keepdim=True)
-        return (state["preference"] * shares).to(losses), state
+        return (preference * shares).to(losses), state

@@ -14,12 +14,14 @@ class Uncertainty(Balancer):
 
     Source: Kendall, Gal, Cipolla (CVPR 2018), UW, in one form for all tasks. s starts at 0 and descends its objective
     after each step, by at most 1 per step, so that losses of any size leave it finite. TorchJD's UW hands s to the
-    model's optimiser instead. One task weighs 1.
+    model's optimiser instead. One task weighs 1. A loss that stays negative has no best s: its weight keeps growing.
     """
 
     name: ClassVar[str] = "uncertainty"
     source: ClassVar[str] = "Kendall et al., CVPR 2018"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
     positive_losses: ClassVar[bool] = True
+    takes_negative: ClassVar[bool] = True
     per_task: ClassVar[tuple[str, ...]] = ("log_variance",)
     batchable: ClassVar[bool] = True
 

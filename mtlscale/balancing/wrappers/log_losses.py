@@ -21,12 +21,13 @@ class LogLosses(Wrapper):
 
     name: ClassVar[str] = "log_losses"
     source: ClassVar[str] = "Lin et al., DB-MTL, 2023, section 3.1"
+    results_version: ClassVar[int] = 2  # tasks at rest are left out
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.inner.positive_losses:
             raise UserError(
-                f"log_losses: {self.inner.name} needs positive losses, and logarithms may be negative; "
+                f"log_losses: {self.inner.name} is made for positive losses, and logarithms may be negative; "
                 "wrap another balancer"
             )
         object.__setattr__(self, "positive_losses", True)

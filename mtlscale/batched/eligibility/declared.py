@@ -100,7 +100,7 @@ def _step_alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Ses
     indices, _ = next(updater.steps(1))
     result = session.step(updater, batches.micros(indices, 1, factors=updater.sampler.factors(indices)))
 
-    updater.update.on_epoch_end(result.losses)
+    updater.update.on_epoch_end(result.balanced_losses)
     ending = capability(session.model, EndsEpochs)
     if ending is not None:
         ending.on_epoch_end(1)
@@ -124,7 +124,7 @@ def _batched(first: Run, second_run: Run, data: PreparedData, device: torch.devi
         return session.keep([position for position in range(len(session.runs)) if position not in causes])
 
     session.step(next(session.steps.epoch(1, session.seeds)), 0, leave)
-    session.update.on_epoch_end(session.tally.mean_losses)
+    session.update.on_epoch_end(session.tally.balanced_losses)
     return session
 
 

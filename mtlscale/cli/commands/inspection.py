@@ -31,8 +31,12 @@ def inspect(
         Path, typer.Argument(help="A table (.csv, .tsv, .parquet, .arff, also .gz), a folder of pictures, or hf:NAME")
     ],
     targets: Annotated[
-        str | None,
-        typer.Option(metavar="A,B:KIND", help="Target columns; kinds: class, regression, multilabel, else guessed"),
+        list[str] | None,
+        typer.Option(
+            metavar="A,B:KIND",
+            help="Target columns, also several times; a pattern such as 'T*', first:3 or last:14 takes some; kinds: "
+            "class, regression, multilabel, else guessed",
+        ),
     ] = None,
     write: Annotated[Path | None, typer.Option(help="Write an experiment file that `mtlscale run` takes")] = None,
     option: Annotated[
@@ -57,7 +61,7 @@ def inspect(
 
     console = console_of()
     with console.status(f"reading {file}"):
-        report = inspect_source(file, _targets(targets), options, home_of(home).root)
+        report = inspect_source(file, targets or (), options, home_of(home).root)
     _print_report(console, report, str(file))
 
     if write is None:
@@ -68,22 +72,6 @@ def inspect(
     except OSError as error:
         raise UserError(f"--write {write}: cannot be written ({error.strerror}); name another place") from None
     console.print(f"\n{write} is written; next: mtlscale run {write}", soft_wrap=True, highlight=False)
-
-
-def _targets(text: str | None) -> dict[str, str]:
-    """Return column -> kind of `a,b:regression`; a column without a kind gets `auto`."""
-    targets: dict[str, str] = {}
-    for entry in (text or "").split(","):
-        column, colon, kind = entry.strip().rpartition(":")
-        if not colon:
-            column, kind = kind, "auto"
-        if column in targets:
-            raise UserError(f"--targets: {column!r} is there twice; name each column once")
-        if column:
-            targets[column] = kind
-    if text is not None and not targets:
-        raise UserError(f"--targets {text!r}: name the target columns, separated by commas")
-    return targets
 
 
 def _print_report(console: Console, report: SourceReport, name: str) -> None:

@@ -171,13 +171,16 @@ def rerun(
 ) -> None:
     """Run a run again on the same data, and compare every metric with its record, which is left as it is.
 
-    Without --plugin, those of its experiment are taken, as long as their code is what the run was made with. Exit
-    status 1 where anything differs; the repetition is kept then, below `reruns` of the home folder.
+    The same processor and versions give the same to the last digit. Others round differently: what moves less than
+    seeds differ by is the same, too. Exit status 1 where a run is different. A repetition that is not the same to the
+    last digit is kept below `reruns` of the home folder. Without --plugin, those of its experiment are taken, as long
+    as their code is what the run was made with.
     """
     from mtlscale.cli.output.terminal import epochs_bar
     from mtlscale.execution.planning.noted_plugins import noted_plugins
     from mtlscale.execution.planning.rerun import rerun as run_again
-    from mtlscale.records import find_run
+    from mtlscale.records import find_run, runs_of_experiment
+    from mtlscale.report.tables.reproduction import DIFFERENT
 
     results_home = home_of(home)
     found_run = find_run(results_home, run)
@@ -204,17 +207,19 @@ def rerun(
         except KeyboardInterrupt:
             raise UserError("interrupted; the same command goes on from its checkpoint, if there is one") from None
 
+    comparison = comparison.among(runs_of_experiment(results_home, record.experiment))
     if json:
         print(json_text.dumps(plain(_compared(comparison, folder, notes)), ensure_ascii=False))
     else:
         _compare(console, comparison, folder)
-    if not comparison.same:
+    if comparison.outcome == DIFFERENT:
         raise typer.Exit(1)
 
 
 def _compared(reproduction: Reproduction, folder: Path | None, notes: list[str]) -> dict[str, Any]:
     return {
         "run": reproduction.before.run_id,
+        "outcome": reproduction.outcome,
         "same": reproduction.same,
         "compared": reproduction.compared,
         "differences": [vars(difference) for difference in reproduction.differences],
@@ -253,8 +258,7 @@ def _compare(console: Console, reproduction: Reproduction, folder: Path | None) 
     if len(differences) > _MAX_LISTED:
         console.print(f"and {len(differences) - _MAX_LISTED} more that differ less; --json has all")
 
-    for line in filter(
-        None, (reproduction.choice, reproduction.parts_at and f"training parts at {reproduction.parts_at}")
-    ):
-        console.print(line, highlight=False)
+    if reproduction.parts_at:
+        console.print(f"training parts at {reproduction.parts_at}", highlight=False)
+    console.print(f"{reproduction.outcome}: {reproduction.explanation}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"the repetition is in {folder}", soft_wrap=True, highlight=False, markup=False)

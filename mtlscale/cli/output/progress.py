@@ -82,8 +82,10 @@ class ExperimentBar:
         self._bar.start()
 
     def _is_best(self, record: RunRecord, score: Score) -> bool:
+        from mtlscale.records import beats
+
         key = (record.dataset, record.method)
-        if key in self._best and score <= self._best[key]:
+        if key in self._best and not beats(score, self._best[key]):
             return False
         self._best[key] = score
         return True

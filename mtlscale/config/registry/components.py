@@ -29,6 +29,7 @@ from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import nearest
 from mtlscale.config.registry.own_pipelines import use_own_pipelines
 from mtlscale.config.registry.source_code import bytes_hash, code_hash
+from mtlscale.config.registry.synonyms import plain
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
 PACKAGES = {
@@ -236,8 +237,19 @@ def component(kind: str, name: str) -> type[Any]:
         load_installed()
         if name in _PLUGINS[kind]:
             return _PLUGINS[kind][name]
-        raise UserError(f"unknown {kind[:-1]} {name!r}: {nearest(name, names(kind), listing=kind)}")
+        hint = _other_kind(name, kind) or nearest(name, names(kind), listing=kind)
+        raise UserError(f"unknown {kind[:-1]} {name!r}: {hint}")
     return _shipped_component(kind, name)
+
+
+def _other_kind(name: str, kind: str) -> str:
+    """Return a clause with the other kinds of component that have a name; "" if the name may be meant for this one."""
+    if any(plain(candidate) == plain(name) for candidate in names(kind)):
+        return ""
+    others = [other[:-1] for other in PACKAGES if any(plain(known) == plain(name) for known in names(other))]
+    return (
+        f"it is {' and '.join(('an ' if other[0] in 'aeio' else 'a ') + other for other in others)}" if others else ""
+    )
 
 
 @functools.cache

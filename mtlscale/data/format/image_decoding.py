@@ -6,10 +6,16 @@ import io
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 Size = tuple[int, int]  # height, width
 
+DEEP = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N", "F"})  # Pillow's modes of more than 8 bits
+_WITH_ALPHA = frozenset({"RGBA", "RGBa", "LA", "La", "PA"})
+_ORIENTATION = 0x0112  # of Exif
+_WORD = 65535.0
+_OPAQUE = 255
+_MARGIN = 0.01  # for images that were interpolated in single precision
 _NPY = b"\x93NUMPY"
 _UNDECODABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
 
@@ -33,18 +39,73 @@ def open_image(raw: bytes) -> Image.Image:
         raise BadImage(f"is corrupt ({reason})") from None
 
 
-def colour(raw: bytes, size: Size) -> tuple[np.ndarray, Size]:
-    """Decode a picture to uint8 [3, *size], and return it with its original (height, width).
+def in_colour(image: Image.Image, white: float = 0.0) -> Image.Image:
+    """Return a picture upright, in 8 bits and three colours, what is transparent on white.
+
+    Args:
+        image: The picture in its own mode.
+        white: The value of white in pictures of more than 8 bits; 0: 65535 for whole numbers, 1 for others.
+
+    Raises:
+        BadImage: Pixels lie outside the range, or the colours cannot be converted.
+    """
+    if is_turned(image):
+        image = ImageOps.exif_transpose(image)
+    if image.mode in DEEP:
+        image = _shallow(image, white)
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    try:
+        if has_alpha(image):
+            pixels = image.convert("RGBA")
+            if np.asarray(pixels.getchannel("A")).min() < _OPAQUE:
+                image = Image.alpha_composite(Image.new("RGBA", pixels.size, "white"), pixels)
+        return image.convert("RGB")
+    except (ValueError, OSError) as error:
+        raise BadImage(
+            f"has colours of kind {image.mode}, which cannot be converted ({error}); save it as RGB"
+        ) from None
+
+
+def is_turned(image: Image.Image) -> bool:
+    """Return whether a picture's Exif says that it is stored turned or mirrored."""
+    return image.getexif().get(_ORIENTATION, 1) in range(2, 9)
+
+
+def has_alpha(image: Image.Image) -> bool:
+    """Return whether some pixels of a picture may be transparent."""
+    return image.mode in _WITH_ALPHA or "transparency" in image.info
+
+
+def _shallow(image: Image.Image, white: float) -> Image.Image:
+    """Return a picture of 16 or 32 bits in 8 bits, by its range and not by its own smallest and largest pixel."""
+    pixels = np.asarray(image).astype(np.float64)
+    whole = image.mode != "F"
+    white = white or (_WORD if whole else 1.0)
+    margin = 0.0 if whole else _MARGIN * white
+    if not np.isfinite(pixels).all() or pixels.min() < -margin or pixels.max() > white + margin:
+        numbers = f"{pixels.min():g} to {pixels.max():g}"
+        raise BadImage(
+            f"has pixels from {numbers}, outside 0 to {white:g}; scale them, or set `white` to that of white"
+        )
+    return Image.fromarray(np.clip(np.rint(pixels * (255 / white)), 0, 255).astype(np.uint8))
+
+
+def colour(raw: bytes, size: Size, white: float = 0.0) -> tuple[np.ndarray, Size]:
+    """Decode a picture to uint8 [3, *size] (`in_colour`), and return it with its original (height, width).
 
     Shrinking averages over the pixels that fall together (Pillow's antialiased bilinear filter).
     """
-    image = open_image(raw)
+    image = in_colour(open_image(raw), white)
     before = (image.height, image.width)
-    if image.mode != "RGB":
-        image = image.convert("RGB")
-    if before != size:
+    return scaled(image, size).transpose(2, 0, 1), before
+
+
+def scaled(image: Image.Image, size: Size) -> np.ndarray:
+    """Return the pixels of a picture in this size."""
+    if (image.height, image.width) != size:
         image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    return np.asarray(image).transpose(2, 0, 1), before
+    return np.asarray(image)
 
 
 def resize_colour(pixels: np.ndarray, size: Size) -> np.ndarray:
@@ -87,8 +148,7 @@ def array_picture(raw: bytes, size: Size) -> tuple[np.ndarray, Size]:
     if pixels.shape[2] != 3:
         raise BadImage(f"has shape {list(pixels.shape)}, expected height x width x 3")
     if pixels.dtype != np.uint8:
-        # The margin is for images that were interpolated in single precision.
-        if not np.isfinite(pixels).all() or pixels.min() < -0.01 or pixels.max() > 1.01:
+        if not np.isfinite(pixels).all() or pixels.min() < -_MARGIN or pixels.max() > 1 + _MARGIN:
             raise BadImage("has pixels outside 0..1, or that are no numbers")
         pixels = np.clip(np.rint(pixels.astype(np.float64) * 255), 0, 255).astype(np.uint8)
 

@@ -63,6 +63,18 @@ class TableColumn:
             return [1 + (len(self.categories) or self.buckets)]
         return [0] * len(self.parts)
 
+    @property
+    def unknown_if_empty(self) -> bool:
+        """Whether an empty cell counts as an unknown category: training has none."""
+        return self.kind == "category" and EMPTY not in self.categories
+
+    @property
+    def filling(self) -> str:
+        """What stands for an empty cell, in words."""
+        if self.kind in ("category", "hash"):
+            return "the code of unknown categories" if self.unknown_if_empty else "the category of empty cells"
+        return f"the training mean {self.fill[0]:.5g}" if self.kind == "number" else "the mean of the training dates"
+
     def encode(self, column: pa.ChunkedArray) -> Array:
         """Return the columns [N, parts] of the vector; an empty number is NaN if no mean is known for it."""
         if self.kind in ("category", "hash"):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from mtlscale.config import ResourceSpec, UserError, without_secrets
 from mtlscale.execution.cluster import local_ray, token
+from mtlscale.execution.ray_internals import internal
 from mtlscale.execution.stopping import handle_again
 from mtlscale.execution.workers.placement import NodeType, runs_at_once
 
@@ -138,7 +139,8 @@ def slots(resources: ResourceSpec, runs: int) -> int:
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    config = ray._private.state.state.get_cluster_config()  # set by an autoscaler, which adds nodes once runs wait
+    # An autoscaler, which adds nodes once runs wait, has set it.
+    config = internal("ray._private.state.state").get_cluster_config()
     node_types = (
         []
         if config is None
@@ -168,11 +170,8 @@ def _joined() -> bool:
 
 def _this_machine() -> dict[str, float]:
     """Return the CPUs and GPUs that a local Ray would find."""
-    from ray._private.accelerators import get_all_accelerator_managers
-    from ray._private.utils import get_num_cpus
-
     gpus = 0
-    for manager in get_all_accelerator_managers():
+    for manager in internal("ray._private.accelerators.get_all_accelerator_managers")():
         if manager.get_resource_name() == "GPU":
             count, visible = (
                 manager.get_current_node_num_accelerators(),
@@ -180,4 +179,4 @@ def _this_machine() -> dict[str, float]:
             )
             gpus += count if visible is None else min(count, len(visible))
 
-    return {"CPU": float(get_num_cpus()), "GPU": float(gpus)}
+    return {"CPU": float(internal("ray._private.utils.get_num_cpus")()), "GPU": float(gpus)}

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from mtlscale.config import UserError
+from mtlscale.execution import ray_internals
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.stopping import deaf_children
 
@@ -51,8 +52,8 @@ def start(note: Callable[[str], None]) -> None:
         UserError: If Ray does not come up.
     """
     import ray
-    from ray._common.utils import get_default_ray_temp_dir
 
+    temporary_folder = ray_internals.internal("ray._common.utils.get_default_ray_temp_dir")
     for attempt in range(1, ATTEMPTS + 1):
         before, began = _children(), time.monotonic()
         try:
@@ -73,7 +74,7 @@ def start(note: Callable[[str], None]) -> None:
     raise UserError(
         f"Ray did not start in {ATTEMPTS} attempts ({_first_sentence(cause)}; {busy_machine.in_words()}): repeat the "
         f"command when the machine is less busy, or with {WAIT_VARIABLE}={2 * start_seconds() or _LEAST_SECONDS} for "
-        f"more time; Ray's logs are in {get_default_ray_temp_dir()}/session_latest/logs"
+        f"more time; Ray's logs are in {temporary_folder()}/session_latest/logs"
     )
 
 
@@ -104,8 +105,7 @@ def _patient_for_raylet() -> Iterator[None]:
 
     Ray gives up after 30 s, whatever its settings, and waits as long for a raylet that has ended.
     """
-    from ray._private import services
-
+    services = ray_internals.services()
     get_node = services.get_node
     seconds = start_seconds()
     deadline = time.monotonic() + seconds

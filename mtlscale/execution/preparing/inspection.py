@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["SourceReport", "inspect_source"]
 
 
-def inspect_source(source: Path, targets: Mapping[str, str], options: Mapping[str, Any], home: Path) -> SourceReport:
+def inspect_source(source: Path, targets: Sequence[str], options: Mapping[str, Any], home: Path) -> SourceReport:
     """Return what a table, or a folder of pictures, is taken as.
 
     Args:
         source: The file or folder, the URL of one, or `hf:NAME`.
-        targets: Target column -> kind or `auto`; empty: they are guessed.
+        targets: Target columns, patterns or places, with kinds, as `a,b:regression`; empty: they are guessed.
         options: Options of the pipeline that reads it.
         home: The home folder, for downloads.
 

@@ -13,6 +13,7 @@ from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.faults import busy_machine, dumps
 from mtlscale.execution.faults.failures import StartTimeout, because
 from mtlscale.execution.monitoring import log
+from mtlscale.execution.ray_internals import internal
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.loopback import torch_config
@@ -73,9 +74,9 @@ def _queue_callback(queue: Any, name: str) -> Any:
     It asks before the first start and before each restart, and leaves the handles there that the driver needs to end
     the group.
     """
-    from ray.train.v2._internal.execution.callback import WorkerGroupCallback
+    callback: type[Any] = internal("ray.train.v2._internal.execution.callback.WorkerGroupCallback")
 
-    class Asks(WorkerGroupCallback):
+    class Asks(callback):
         def before_worker_group_start(self, worker_group_context: Any) -> None:
             import ray
 

@@ -12,7 +12,9 @@ import numpy as np
 from mtlscale.config import UserError
 from mtlscale.data.format.categories import UNKNOWN, codes_of
 from mtlscale.data.format.table_columns import TableColumn, from_json, unseen_count
+from mtlscale.data.tables.table_format import TableFormat
 from mtlscale.inference.exporting.description import InputDescription
+from mtlscale.inference.inputs.trained_columns import as_trained, empty_cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,16 +26,18 @@ NO_FEATURES = ("id", "task", "target", "label", "split", "weight")  # never feat
 
 @dataclass
 class Unfamiliar:
-    """Counts of inputs unlike the training data: far outside its range, or with unknown category values."""
+    """Counts of inputs unlike the training data: far outside its range, with unknown values, or with empty cells."""
 
     far: int = 0  # inputs outside the range
     first: str = ""  # description of the first of them
     unknown: Counter[str] = field(default_factory=Counter)  # column -> inputs
+    empty: Counter[str] = field(default_factory=Counter)  # column, and what its empty cells are filled with -> inputs
 
     def add(self, other: Unfamiliar) -> None:
         """Add the counts of further inputs."""
         self.far, self.first = self.far + other.far, self.first or other.first
         self.unknown.update(other.unknown)
+        self.empty.update(other.empty)
 
     def warnings(self, count: int) -> list[str]:
         """Return one warning per kind; `count` is the number of all inputs."""
@@ -44,6 +48,9 @@ class Unfamiliar:
         if self.unknown:
             counts_by_column = ", ".join(f"{name} ({number})" for name, number in self.unknown.items())
             texts.append(f"values that training does not have count as unknown: {counts_by_column}")
+        if self.empty:
+            fills = ", ".join(f"{number} of {column}" for column, number in self.empty.items())
+            texts.append(f"{self.empty.total()} empty cells are filled: {fills}")
         return texts
 
 
@@ -52,58 +59,82 @@ def listed(names: Sequence[str], limit: int = 6) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def read_features(
-    description: InputDescription, table: pa.Table, rows: Sequence[Any]
-) -> tuple[Array, dict[int, str], Counter[str]]:
-    """Read a table's features [N, D], scaled as the data's were.
+@dataclass
+class TableFeatures:
+    """Features of a table's rows.
 
-    Returns:
-        The features; row -> what it lacks, for rows without a value; and column -> number of its values that training
-        does not have, for columns of categories.
+    Attributes:
+        values: The features [N, D], scaled as the data's were.
+        problems: Row -> what it lacks, for rows that cannot be used.
+        unfamiliar: Values that training does not have, and empty cells that were filled.
+    """
+
+    values: Array
+    problems: dict[int, str]
+    unfamiliar: Unfamiliar
+
+
+def read_features(
+    description: InputDescription, table: pa.Table, rows: Sequence[Any], form: TableFormat | None = None
+) -> TableFeatures:
+    """Read a table's features as the pipeline of its data did.
+
+    Args:
+        description: The inputs that the network reads.
+        table: The rows.
+        rows: Their numbers in messages.
+        form: How the tables of the data were written.
     """
     if description.columns:
-        return _read_columns(description, table, rows)
+        return _read_columns(description, table, rows, form or TableFormat())
     names = description.features or _columns_of_numbers(table)
     _check_columns(description, table, names)
 
     columns: list[Array] = []
-    unknown, problems = Counter[str](), dict[int, str]()
+    unfamiliar_cells, problems = Unfamiliar(), dict[int, str]()
     for name in names:
         if name in description.categories:
             values = table[name].to_pylist()
             codes = codes_of(values, description.categories[name])
             if count := sum(value is not None for value, code in zip(values, codes, strict=True) if code == UNKNOWN):
-                unknown[name] = count
+                unfamiliar_cells.unknown[name] = count
             columns.append(np.where([value is None for value in values], np.nan, codes))
         else:
             columns.append(table[name].to_numpy().astype(np.float64))
         for row in np.flatnonzero(~np.isfinite(columns[-1])).tolist():
             problems.setdefault(row, f"row {rows[row]} has no value in {name}")
 
-    return _scaled(description, np.column_stack(columns)), problems, unknown
+    return TableFeatures(_scaled(description, np.column_stack(columns)), problems, unfamiliar_cells)
 
 
 def _read_columns(
-    description: InputDescription, table: pa.Table, rows: Sequence[Any]
-) -> tuple[Array, dict[int, str], Counter[str]]:
+    description: InputDescription, table: pa.Table, rows: Sequence[Any], form: TableFormat
+) -> TableFeatures:
     """Do what `read_features` does for columns whose conversion the data noted; empty cells are filled."""
     columns = [from_json(entry) for entry in description.columns]
     _check_present(table, [column.name for column in columns])
 
-    arrays, unknown, problems = [], Counter[str](), dict[int, str]()
+    arrays: list[Array] = []
+    unfamiliar_cells, problems = Unfamiliar(), dict[int, str]()
     for column in columns:
+        cells, wrong = as_trained(column, table[column.name], form)
+        for row, problem in wrong.items():
+            problems.setdefault(row, f"row {rows[row]} {problem}")
         try:
-            array = column.encode(table[column.name])
+            array = column.encode(cells)
         except (ValueError, NotImplementedError):  # Arrow's errors are of these kinds
-            raise UserError(
-                f"column {column.name!r} holds {table[column.name].type}, the model reads {column.kind}s"
-            ) from None
-        if count := unseen_count(column, array):
-            unknown[column.name] = count
+            raise UserError(f"column {column.name!r} holds {cells.type}, the model reads {column.kind}s") from None
+        empty = empty_cells(cells)
+        empty[list(wrong)] = False
+        if count := int(empty.sum()):
+            unfamiliar_cells.empty[f"{column.name!r} with {column.filling}"] = count
+        unseen = unseen_count(column, array) - (count if column.unknown_if_empty else 0)
+        if unseen:
+            unfamiliar_cells.unknown[column.name] = unseen
         for row in np.flatnonzero(~np.isfinite(array).all(1)).tolist():
             problems.setdefault(row, f"row {rows[row]} is infinite in {column.name}")
         arrays.append(array)
-    return _scaled(description, np.column_stack(arrays)), problems, unknown
+    return TableFeatures(_scaled(description, np.column_stack(arrays)), problems, unfamiliar_cells)
 
 
 def _scaled(description: InputDescription, values: Array) -> Array:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from mtlscale.config import UserError
 from mtlscale.data.format.manifest import MANIFEST
+from mtlscale.data.tables.raw_files import LATIN_1, WINDOWS, decoded, is_hidden, suffix_of, unpacked
+from mtlscale.data.tables.table_format import SUFFIXES, TableFormat, is_table_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 STDIN = "-"
-TABLES = (".parquet", ".csv", ".tsv")
 PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".ppm", ".tif", ".tiff", ".webp")
 CHUNK_SIZE = 4096  # rows of a table, or lines, in a part; pictures come in batches
 TASK = "task"  # the column of a table that names the task of each row
@@ -40,12 +42,16 @@ def is_prepared(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def input_chunks(named: Sequence[str], kind: str, *, by_task: bool, batch: int) -> Iterator[InputChunk]:
+def input_chunks(
+    named: Sequence[str], kind: str, form: TableFormat, texts: Collection[str], *, by_task: bool, batch: int
+) -> Iterator[InputChunk]:
     """Read the inputs in files or folders, or lines of text on standard input for `-`.
 
     Args:
         named: One file or folder, several pictures, or `-`.
         kind: The kind of input that the network reads.
+        form: How tables are written.
+        texts: Columns of tables that are read as texts, whatever their cells look like.
         by_task: Split tables with a column `task`, so that the rows of a part belong to one task.
         batch: Number of pictures in a part.
 
@@ -63,15 +69,15 @@ def input_chunks(named: Sequence[str], kind: str, *, by_task: bool, batch: int) 
     if not path.is_file():
         raise UserError(f"{path} does not exist; name a prepared set, a table, pictures, or a .txt file with texts")
 
-    if path.suffix in TABLES:
-        return _table(path, by_task)
+    if is_table_file(path):
+        return _table(path, form, texts, by_task)
     if path.suffix.lower() in PICTURES:
         return _pictures([path], kind, batch)
-    if path.suffix == ".txt":
+    if suffix_of(path.name) == ".txt":
         return _file_of_lines(path, kind, batch)
 
     raise UserError(
-        f"{path} is none of {', '.join((*TABLES, '.txt', *PICTURES))}; name one of these, or a prepared set's folder"
+        f"{path} is none of {', '.join((*SUFFIXES, '.txt', *PICTURES))}; name one of these, or a prepared set's folder"
     )
 
 
@@ -83,7 +89,11 @@ def _cut(items: Iterable[Any], size: int) -> Iterator[list[tuple[int, Any]]]:
 
 
 def _folder(path: Path, kind: str, batch: int) -> Iterator[InputChunk]:
-    pictures = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES and file.is_file())
+    pictures = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in PICTURES and file.is_file() and not is_hidden(file.relative_to(path).as_posix())
+    )
     if not pictures:
         raise UserError(f"{path} is no prepared set (no {MANIFEST}) and holds no picture ({', '.join(PICTURES)})")
     return _pictures(pictures, kind, batch)
@@ -98,8 +108,10 @@ def _pictures(paths: Sequence[Path], kind: str, batch: int) -> Iterator[InputChu
 
 
 def _file_of_lines(path: Path, kind: str, batch: int) -> Iterator[InputChunk]:
-    with path.open(encoding="utf-8") as file:
-        yield from _text_lines(file, str(path), kind, batch)
+    text, encoding = decoded(str(path), unpacked(str(path), path))
+    if encoding in (LATIN_1, WINDOWS):
+        raise UserError(f"{path} is not UTF-8; convert it")
+    yield from _text_lines(io.StringIO(text), str(path), kind, batch)
 
 
 def _text_lines(file: TextIO, name: str, kind: str, batch: int) -> Iterator[InputChunk]:
@@ -119,10 +131,10 @@ def _text_lines(file: TextIO, name: str, kind: str, batch: int) -> Iterator[Inpu
         raise UserError(f"{name} is not UTF-8; convert it") from None
 
 
-def _table(path: Path, by_task: bool) -> Iterator[InputChunk]:
+def _table(path: Path, form: TableFormat, texts: Collection[str], by_task: bool) -> Iterator[InputChunk]:
     first = 0
-    for table in _read_file(path):
-        rows = range(first + 1, first + len(table) + 1)
+    for table, numbers in _read_file(path, form, texts):
+        rows = [number + 1 for number in numbers]
         first += len(table)
         if by_task and TASK in table.column_names:
             yield from _of_tasks(table, rows)
@@ -132,27 +144,39 @@ def _table(path: Path, by_task: bool) -> Iterator[InputChunk]:
         raise UserError(f"{path} has no row; there is nothing to predict")
 
 
-def _read_file(path: Path) -> Iterator[pa.Table]:
+def _read_file(path: Path, form: TableFormat, texts: Collection[str]) -> Iterator[tuple[pa.Table, Sequence[int]]]:
+    """Yield the rows of a file in parts, and their numbers from 0."""
     import pyarrow as pa
-    import pyarrow.csv as csv
     import pyarrow.parquet as pq
 
+    from mtlscale.data.tables.arrow_types import plain_table
+    from mtlscale.data.tables.table_file import PARQUET, ROW, emptied, first_line, read_table
+
+    with path.open("rb") as file:
+        is_parquet = file.read(len(PARQUET)) == PARQUET
+    if not is_parquet:
+        read = read_table(path, form, where=str(path), texts=texts)
+        if read.problems:
+            raise UserError(f"{path}: {' '.join(read.problems[0])}; mend it")
+        for start in range(0, len(read.table), CHUNK_SIZE):
+            chunk = read.table.slice(start, CHUNK_SIZE)
+            yield chunk.drop_columns([ROW]), chunk[ROW].to_pylist()
+        return
+
     try:
-        if path.suffix == ".parquet":
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(CHUNK_SIZE):
-                    yield pa.Table.from_batches([batch])
-        else:
-            parse_options = csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
-            full_table = csv.read_csv(
-                path, parse_options=parse_options, convert_options=csv.ConvertOptions(strings_can_be_null=True)
-            )
-            yield from (full_table.slice(start, CHUNK_SIZE) for start in range(0, len(full_table), CHUNK_SIZE))
+        with pq.ParquetFile(path) as parquet:
+            first = 0
+            for batch in parquet.iter_batches(CHUNK_SIZE):
+                yield (
+                    emptied(plain_table(pa.Table.from_batches([batch])), form.missing),
+                    range(first, first + len(batch)),
+                )
+                first += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{path} cannot be read: {first_line(error)}") from None
 
 
-def _of_tasks(table: pa.Table, rows: range) -> Iterator[InputChunk]:
+def _of_tasks(table: pa.Table, rows: Sequence[int]) -> Iterator[InputChunk]:
     """Yield the rows of each task, in the order in which the tasks first appear."""
     tasks = table[TASK].to_pylist()
     for task in dict.fromkeys(tasks):

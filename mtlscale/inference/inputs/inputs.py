@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.config import UserError
+from mtlscale.data.tables.table_format import TableFormat
 from mtlscale.inference.exporting.description import TOKENIZER, VOCABULARY, Description
 from mtlscale.inference.inputs.features import Unfamiliar, listed, read_features, unfamiliar
 
@@ -38,6 +39,19 @@ class InputReader:
 
     def __init__(self, folder: Path, description: Description) -> None:
         self.folder, self.suite, self.description = folder, description.suite, description.input
+        options = description.spec["dataset"]
+        self.form = TableFormat.of(options)
+        self.white = float(options.get("white", 0.0))
+
+    @property
+    def file_form(self) -> TableFormat:
+        """How files to predict are written: words such as NA stay texts until the columns of the model are known."""
+        return replace(self.form, missing=self.form.missing or ())
+
+    @property
+    def text_columns(self) -> set[str]:
+        """The columns of categories, which are read as texts."""
+        return {str(entry["name"]) for entry in self.description.columns if entry["kind"] == "category"}
 
     @functools.cached_property
     def vocabulary(self) -> list[str]:
@@ -199,7 +213,7 @@ class InputReader:
         for position, item in enumerate(items):
             name = str(item) if isinstance(item, str | Path) else f"picture {position + 1}"
             try:
-                pictures.append(torch.from_numpy(_pixels(item, self.description.shape)))
+                pictures.append(torch.from_numpy(_pixels(item, self.description.shape, self.white)))
                 positions.append(position)
             except (BadImage, OSError) as error:
                 cause = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -273,13 +287,16 @@ class InputReader:
     def _features(self, table: pa.Table, skip_bad: bool, rows: Sequence[Any]) -> ConvertedInputs:
         import numpy as np
 
-        values, problems, unknown = read_features(self.description, table, rows)
+        from mtlscale.data.tables.arrow_types import plain_table
+
+        features = read_features(self.description, plain_table(table), rows, self.form)
+        values, problems = features.values, features.problems
         if problems and not skip_bad:
             raise UserError(f"{problems[min(problems)]}; mend it, or pass --skip-bad")
         complete_rows = [row for row in range(len(values)) if row not in problems]
         skipped = [problems[row] for row in sorted(problems)]
         inputs = torch.from_numpy(values[complete_rows].astype(np.dtype(self.description.dtype)))
-        return ConvertedInputs(inputs, complete_rows, skipped, Unfamiliar(unknown=unknown))
+        return ConvertedInputs(inputs, complete_rows, skipped, features.unfamiliar)
 
 
 def _all_kept(inputs: Tensor) -> ConvertedInputs:
@@ -296,28 +313,22 @@ def _is_image(value: Any) -> bool:
     return hasattr(value, "convert") and hasattr(value, "size") and hasattr(value, "mode")
 
 
-def _pixels(item: Any, shape: Sequence[int]) -> Any:
+def _pixels(item: Any, shape: Sequence[int], white: float) -> Any:
     """Return a picture as uint8 [channels, height, width], scaled as pipelines scale; may raise `BadImage`."""
-    import io
-
     import numpy as np
-    from PIL import Image
 
-    from mtlscale.data.format.image_decoding import BadImage, open_image, picture
-
-    if _is_image(item):
-        buffer = io.BytesIO()
-        item.save(buffer, "PNG")
-        item = buffer.getvalue()
-    raw = item if isinstance(item, bytes) else Path(item).read_bytes()
+    from mtlscale.data.format.image_decoding import BadImage, array_picture, in_colour, is_array, open_image, scaled
 
     channels, size = shape[0], (shape[1], shape[2])
+    image = item
+    if not _is_image(item):
+        raw = item if isinstance(item, bytes) else Path(item).read_bytes()
+        if channels == 3 and is_array(raw):
+            return np.ascontiguousarray(array_picture(raw, size)[0])
+        image = open_image(raw)
+
     if channels == 3:
-        return np.ascontiguousarray(picture(raw, size)[0])
+        return np.ascontiguousarray(scaled(in_colour(image, white), size).transpose(2, 0, 1))
     if channels != 1:
         raise BadImage(f"has 1 or 3 channels, the model reads {channels}")
-
-    image = open_image(raw).convert("L")
-    if (image.height, image.width) != size:
-        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    return np.array(image)[None]
+    return scaled(in_colour(image, white).convert("L"), size).copy()[None]

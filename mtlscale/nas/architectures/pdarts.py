@@ -14,6 +14,7 @@ from mtlscale.nas.cells import EDGES, NODES, OPERATIONS, SPACE, Genotype, discre
 from mtlscale.nas.search.network import of_cells
 from mtlscale.nas.search.settings import CellSearch
 from mtlscale.nas.search.supernet import CellSupernet, Size
+from mtlscale.solvers import first_largest
 
 ROUNDS = ("search 1", "search 2", "search 3")
 
@@ -100,5 +101,5 @@ def _with_few_skips(most: int, model: CellSupernet) -> PhaseOutput:
         ]
         if len(skip_edges) <= most:
             return {"genotype": genotype.text(), "space": SPACE}
-        least = min(skip_edges, key=lambda edge: float(strengths[0, edge, skip]))
+        least = skip_edges[int(first_largest(-strengths[0, skip_edges, skip]))]
         strengths[0, least, skip] = torch.zeros(())

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.config import UserError, nearest
+from mtlscale.solvers import first_largest
 
 OPERATIONS = ("none", "max3", "avg3", "skip", "sep3", "sep5", "dil3", "dil5")
 NODES = 4
@@ -197,11 +198,15 @@ def discretised(normal: Tensor, reduce: Tensor) -> Genotype:
 
 
 def _as_genotype(weights: Tensor) -> Cell:
-    best_weight, best_operation = weights.detach().double()[:, 1:].max(1)
+    operation_weights = weights.detach()[:, 1:]
+    best_operation = first_largest(operation_weights)
+    best_weight = operation_weights.gather(1, best_operation[:, None])[:, 0]
     nodes = []
     for node in range(NODES):
         edges = [edge for edge, (_, target) in enumerate(EDGES) if target == node]
-        strongest = sorted(sorted(edges, key=lambda edge: -float(best_weight[edge]))[:2])
-        (first, second) = [(OPERATIONS[1 + int(best_operation[edge])], EDGES[edge][0]) for edge in strongest]
+        strongest = edges.pop(int(first_largest(best_weight[edges])))
+        next_strongest = edges[int(first_largest(best_weight[edges]))]
+        chosen_edges = sorted((strongest, next_strongest))
+        (first, second) = [(OPERATIONS[1 + int(best_operation[edge])], EDGES[edge][0]) for edge in chosen_edges]
         nodes.append((first, second))
     return tuple(nodes)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mtlscale.solvers import first_largest
+
 HIDDEN, SPREAD, TEMPERATURE = 64, 2.5, 5.0  # ENAS: logits 2.5 tanh(· / 5)
 
 
@@ -68,7 +70,7 @@ class Controller:
             elif generator is not None:
                 choice = int(torch.multinomial(logs.detach().exp(), 1, generator=generator))
             else:
-                choice = int(logs.argmax())
+                choice = int(first_largest(logs))
             choices.append(choice)
             log_probability = log_probability + logs[choice]
             entropy = entropy - (logs.exp() * logs).sum()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from mtlscale.records import NEAR_ZERO, ROUNDING
 from mtlscale.report.formats.number_format import EMPTY, signed
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def number_column(
         texts = [text if np.isnan(width) else f"{text} ± {width:{width_form}}" for text, width in pairs]
 
     best = _best(values, settings.get("higher") if emphasis else None)
-    marks = ["best" if value == best else "" for value in values]
+    marks = ["best" if math.isclose(value, best, rel_tol=ROUNDING, abs_tol=NEAR_ZERO) else "" for value in values]
     return Column(header=header, cells=list(map(TableCell, texts, values.tolist(), marks)), **settings)
 
 

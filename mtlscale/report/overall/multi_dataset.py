@@ -19,6 +19,7 @@ from mtlscale.report.stats import bayes, ranking
 from mtlscale.report.stats.gains import task_deltas
 from mtlscale.report.stats.pareto import FLOOR, pareto
 from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import in_percent
 from mtlscale.report.tables.table import Table
 
@@ -87,9 +88,9 @@ def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:
     datasets, compared = comparable({name: frozenset(score.index) for name, score in scores.items()}, reference)
 
     ranks = pd.DataFrame(
-        [scores[name][compared].rank(ascending=False) for name in datasets], index=datasets, columns=compared
+        [tied(scores[name][compared]).rank(ascending=False) for name in datasets], index=datasets, columns=compared
     )
-    means = ranks.mean().sort_values(kind="stable")
+    means = tied(ranks.mean()).sort_values(kind="stable")
     ranks = ranks[means.index]
     friedman = ranking.friedman(ranks)
     difference = ranking.critical_difference(friedman.methods, friedman.datasets)
@@ -113,7 +114,7 @@ def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:
         trade[f"front_{cost}"] = front
         rows[f"front_{cost}"] = front.reindex(methods, fill_value=False)
 
-    rows = rows.sort_values(["mean_rank", "wins"], ascending=[True, False], na_position="last", kind="stable")
+    rows = rows.sort_values(["mean_rank", "wins"], ascending=[True, False], na_position="last", kind="stable", key=tied)
     return Overall(
         datasets=tuple(tables),
         baseline=baseline,

@@ -8,6 +8,7 @@ import numpy as np
 
 from mtlscale.report.formats.number_format import counted, names, points, signed
 from mtlscale.report.overall.multi_dataset import BETTER, SAME, SURE, WORSE, Overall
+from mtlscale.report.stats.ties import tied
 
 
 def sentence(result: Overall) -> str:
@@ -17,7 +18,7 @@ def sentence(result: Overall) -> str:
 
 def _ranked(result: Overall) -> str:
     """Return which methods have the best mean rank, and which others the ranks do not tell from them."""
-    means, test = result.ranks.mean(), result.friedman
+    means, test = tied(result.ranks.mean()), result.friedman
     if means.empty:
         return f"No two methods finished on two of the {len(result.datasets)} data sets, so nothing is ranked"
 

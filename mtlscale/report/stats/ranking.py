@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from mtlscale.report.stats.ties import tied
+
 # With fewer, the F distribution errs in up to 25 of 100 cases (docs/methods.md); with two methods ranks are a test of
 # signs, which says no more than the share of wins.
 FEWEST_DATASETS = 5
@@ -92,7 +94,7 @@ def win_shares(scores: Mapping[str, pd.Series[float]], methods: pd.Index) -> pd.
     won, played = pd.Series(0.0, index=methods), pd.Series(0.0, index=methods)
     for dataset_scores in scores.values():
         finished = dataset_scores.dropna()
-        beaten = finished.rank() - 1.0  # number of methods that each beats, counting ties as half
+        beaten = tied(finished).rank() - 1.0  # number of methods that each beats, counting ties as half
         won = won.add(beaten, fill_value=0.0)
         played = played.add(pd.Series(len(finished) - 1.0, index=finished.index), fill_value=0.0)
     return (won / played.where(played > 0)).reindex(methods)

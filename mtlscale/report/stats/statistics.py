@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from mtlscale.report.stats.ties import tied
+
 # Of the tests. A t-test of shares of a few dozen test items is wrong up to a tenth too often; at this level no table of
 # methods that are all alike has a false verdict more often than in 5 of 100 (studies/null_leaderboards.py).
 LEVEL = 0.045
@@ -166,4 +168,4 @@ def mean_ranks(values: pd.DataFrame, higher_is_better: ArrayLike) -> pd.Series[f
     """
     complete = values.dropna()
     signs = np.where(np.asarray(higher_is_better, dtype=bool), -1.0, 1.0)
-    return (complete * signs).rank(axis=0).mean(axis=1).reindex(values.index)
+    return (complete * signs).apply(tied).rank(axis=0).mean(axis=1).reindex(values.index)

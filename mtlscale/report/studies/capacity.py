@@ -16,6 +16,7 @@ from mtlscale.report.formats.number_format import signed
 from mtlscale.report.formats.sheet import text_sheet
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.stats.ties import tied
 from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame
 from mtlscale.report.studies.study import Study
 
@@ -89,7 +90,7 @@ def _size(value: Any) -> int | None:
 
 def best_size(capacity: Capacity, method: str, task: str = ALL) -> int:
     """Return the size with the best mean over seeds on validation; of equal ones the smallest."""
-    values: pd.Series[float] = capacity.sign * capacity.means["val"].xs((method, task))
+    values: pd.Series[float] = tied(capacity.sign * capacity.means["val"].xs((method, task)))
     return int(str(values.idxmax()))
 
 

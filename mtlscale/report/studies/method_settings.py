@@ -13,6 +13,7 @@ import pandas as pd
 from mtlscale.records import RunRecord
 from mtlscale.report.formats.number_format import counted, file_name
 from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.stats.ties import tied
 from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame, is_number, spans, value_table
 
 _OF_METHODS = ("objective", "balancer", "architecture", "encoder", "training")
@@ -147,9 +148,9 @@ def _setting(
 
 def _sentence(line: str, rows: pd.DataFrame, sign: float) -> str:
     """Name the value that is best on test, which nobody knows, and the one that validation would choose."""
-    best = rows.iloc[int((sign * rows["value"]).to_numpy().argmax())]
+    best = rows.iloc[int(tied(sign * rows["value"]).to_numpy().argmax())]
     text = f"{line}: best on test at {best['x']:g} ({best['value']:.2f})"
     if rows["val"].notna().all():
-        chosen = rows.iloc[int((sign * rows["val"]).to_numpy().argmax())]
+        chosen = rows.iloc[int(tied(sign * rows["val"]).to_numpy().argmax())]
         text += f"; validation chooses {chosen['x']:g} ({chosen['value']:.2f} on test)"
     return f"{text}."

@@ -31,6 +31,7 @@ from mtlscale.report.stats.frames import (
 from mtlscale.report.stats.fronts import fronts, higher, is_ray
 from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
+from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution, survival
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
@@ -336,7 +337,7 @@ def _with_rows(
     rows = rows.join(intervals(finished, table.runs, rows.index, table.reference))
     rows["departure"] = rows.index.map(departures(finished)).astype(float)
     rows = rows.join(survival(finished))
-    rows = rows.sort_values(table.order, ascending=table.ascending, na_position="last", kind="stable")
+    rows = rows.sort_values(table.order, ascending=table.ascending, na_position="last", kind="stable", key=tied)
 
     idle_notes = idle(finished)
     notes = [*resolution(table), *(f"{IDLE} {idle_notes[method]}" for method in rows.index if method in idle_notes)]

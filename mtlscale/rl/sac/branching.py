@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.rl.sac.networks import TaskNetwork
+from mtlscale.solvers import first_largest
 
 LayersMaker = Callable[[], nn.ModuleList]  # returns all hidden layers, freshly initialised
 
@@ -91,4 +92,4 @@ class SearchedNetwork(Branching):
         return [self.logits[task]]
 
     def points(self) -> list[int]:
-        return [1 + int(logits.argmax()) for logits in self.logits]
+        return [1 + int(first_largest(logits.detach())) for logits in self.logits]

@@ -30,7 +30,7 @@ def task_affinity(
 
     Z[i, j] = 1 − ℓ_j(θ − μ g_i) / ℓ_j(θ), with mean losses ℓ on the whole batch, g_i = ∇ℓ_i over the shared parameters
     and μ = `lr`. It is positive where a step for task i helps task j, and NaN in rows and columns of tasks without a
-    label.
+    label and in columns of losses of 0, which no step can lower.
 
     Every loss sees the same dropout. Parameters, random numbers and running statistics are restored, bit by bit. The
     cost is T backward and T + 1 forward passes.
@@ -62,7 +62,7 @@ def task_affinity(
         table = scatter(g.tasks, g.sums, g.counts, size, device)
         reduce(g, table, shared_only, workers, terms=False)
         sums, counts = table.cpu()
-        losses_before = sums / counts
+        losses_before = torch.where(sums == 0, torch.nan, sums / counts)
         result = torch.full((size, size), float("nan"), dtype=torch.float64)
         for task in (counts > 0).nonzero().flatten().tolist():
             with torch.no_grad(), _moved(shared, combine([g.shared[task]], lr / counts[task : task + 1], shared)):

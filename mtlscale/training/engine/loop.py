@@ -170,7 +170,7 @@ class Trainer:
 
         trained = time.perf_counter()
         for updater, tally in zip(session.updaters, tallies, strict=True):
-            updater.update.on_epoch_end(tally.mean_losses)
+            updater.update.on_epoch_end(tally.balanced_losses)
 
         losses = dict(zip(main.update.names, tallies[session.place].mean_losses.tolist(), strict=True))
         added = 0.0 if session.objective is None else session.objective.added()  # it begins its next count

@@ -48,10 +48,22 @@ def revision() -> str:
 
 
 def hardware(device: torch.device) -> str:
-    """Return in one line the accelerator or the processor, and the threads in use."""
+    """Return in one line the accelerator, or the processor, torch's instruction set on it, and the threads in use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} thread{'s' * (torch.get_num_threads() > 1)}"
+    threads, instructions = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
+    return f"{processor()}, {instructions}, {platform.machine()} CPU, {threads} thread{'s' * (threads > 1)}"
+
+
+@functools.cache
+def processor() -> str:
+    """Return the processor's name, as the system knows it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or "unknown processor").replace("/", "-")
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mtlscale.config import TaskSuite
 from mtlscale.metrics import metric_info
-from mtlscale.records import Metrics
+from mtlscale.records import Metrics, beats
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Selection:
     """Best epoch so far, of the whole network ("") or, where nothing is shared, of every task.
 
     A score that is undefined (an AUC of one class, a loss that is NaN) counts for nothing: an epoch in which more tasks
-    have a score is better than one in which fewer have.
+    have a score is better than one in which fewer have. Of epochs that are equal within rounding the first counts.
     """
 
     best_score: dict[str, list[float]] = field(default_factory=dict)  # -> [tasks with a score, score, -loss]
@@ -39,7 +39,7 @@ class Selection:
         improved = []
         for group, members in groups.items():
             value = _value(members)
-            if rule == "last" or group not in self.best_score or value > self.best_score[group]:
+            if rule == "last" or group not in self.best_score or beats(value, self.best_score[group]):
                 self.best_score[group], self.best_epoch[group] = value, epoch
                 improved.append(group)
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from mtlscale.solvers import inner_products
+
 # Where a few gradients are large, stacking them to multiply them at once costs more than it saves.
 _FEW, _LARGE = 4, 1 << 18
+_PIECE = 1 << 16  # entries of a dot product on a CPU, which adds one after the other: more would lose digits
 
 Gradients = list[Tensor | None]  # one entry per parameter; None where the loss does not reach it
 
@@ -45,20 +48,34 @@ def cross_gramian(left: Sequence[Gradients], right: Sequence[Gradients], ls: Ten
                 result += _dots(a)
                 continue
             for x, y in _blocks(a, b):
-                result += (x @ y.T).to(torch.float64)
+                result += inner_products(x, y)
 
     return result * ls[:, None] * rs[None, :]
+
+
+def nonzero(rows: Sequence[Gradients]) -> Tensor:
+    """Return [T] float64 on the host: 1 for rows of gradients that have an entry that is not 0, 0 for the others."""
+    values = [[g.coalesce().values() if g.is_sparse else g for g in row if g is not None] for row in rows]
+    return torch.tensor([float(any(bool(entry.any()) for entry in row)) for row in values], dtype=torch.float64)
 
 
 def _dots(gradients: Sequence[Tensor | None]) -> Tensor:
     """Return the inner products [T, T] of one parameter's gradients, pair by pair, without stacking the gradients."""
     flat = {index: g.reshape(-1) for index, g in enumerate(gradients) if g is not None}
-    products = {(i, j): torch.dot(flat[i], flat[j]) for i in flat for j in flat if j <= i}
+    products = {(i, j): _dot(flat[i], flat[j]) for i in flat for j in flat if j <= i}
     zero = torch.zeros_like(next(iter(products.values())))
     size = range(len(gradients))
     # Stacked, not assigned by index: indices would have to be copied to the device, for every parameter.
     entries = [products.get((max(i, j), min(i, j)), zero) for i in size for j in size]
-    return torch.stack(entries).reshape(len(gradients), -1).to(torch.float64)
+    return torch.stack(entries).reshape(len(gradients), -1)
+
+
+def _dot(one: Tensor, other: Tensor) -> Tensor:
+    """Return the inner product of two vectors, float64."""
+    step = _PIECE if one.device.type == "cpu" else len(one)
+    pairs = zip(one.split(step), other.split(step), strict=True)
+    parts = [torch.dot(a, b) if a.dtype == torch.float64 else torch.dot(a.float(), b.float()) for a, b in pairs]
+    return torch.stack(parts).sum(dtype=torch.float64)
 
 
 def _flat(gradients: Sequence[Tensor | None]) -> list[Tensor] | None:
@@ -128,14 +145,14 @@ def _sparse_products(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> 
                 block[index].index_copy_(0, position[low:high] - start, values)
 
         flat = block.reshape(len(operands), -1)
-        result += (flat[: len(a)] @ (flat if same else flat[len(a) :]).T).to(torch.float64)
+        result += inner_products(flat[: len(a)], flat if same else flat[len(a) :])
     return result
 
 
 def combine(rows: Sequence[Gradients], weights: Tensor, parameters: Sequence[Tensor]) -> Gradients:
     """Return the sum over t of weights[t] * rows[t], dense, for each parameter; None where no row reaches it.
 
-    `weights` is [T].
+    `weights` is [T]. Halves are added up in single precision: large weights of opposed gradients cancel.
     """
     result: Gradients = [None] * len(parameters)
     for row, weight in zip(rows, weights.tolist(), strict=True):
@@ -145,10 +162,11 @@ def combine(rows: Sequence[Gradients], weights: Tensor, parameters: Sequence[Ten
         for index, gradient in enumerate(row):
             if gradient is None:
                 continue
+            gradient = gradient if gradient.dtype == torch.float64 else gradient.float()
             if gradient.is_sparse:
                 gradient = gradient.coalesce()
                 total = result[index]
-                total = torch.zeros_like(parameters[index]) if total is None else total
+                total = torch.zeros_like(parameters[index], dtype=gradient.dtype) if total is None else total
                 result[index] = total.index_add_(0, gradient.indices()[0], gradient.values() * weight)
             elif (total := result[index]) is None:
                 new[0].append(index)
@@ -163,7 +181,7 @@ def combine(rows: Sequence[Gradients], weights: Tensor, parameters: Sequence[Ten
         if added[0]:
             torch._foreach_add_(added[0], added[1], alpha=weight)
 
-    return result
+    return [g if g is None else g.to(p.dtype) for g, p in zip(result, parameters, strict=True)]
 
 
 def dense_jacobian(rows: Sequence[Gradients], scales: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

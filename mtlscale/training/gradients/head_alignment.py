@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mtlscale.data import Workers
 from mtlscale.training.gradients.gramian import Gradients, accumulate
-from mtlscale.training.gradients.per_task import AtHeads, Partition, dense_everywhere, values_of
+from mtlscale.training.gradients.per_task import AtHeads, Partition, dense_everywhere
 
 
 class AligningBalancer(Protocol):
@@ -27,8 +27,10 @@ def align_heads(
     per_sum: Tensor,
     workers: Workers,
     balancer: AligningBalancer,
-) -> list[Tensor]:
-    """Subtract from the heads' gradients what aligns them with the weighted sum of all; return what it was.
+    *,
+    retain: bool = False,
+) -> None:
+    """Subtract from the heads' gradients what aligns them with the weighted sum of all.
 
     Args:
         at_heads: What `collect` left of each stream.
@@ -37,17 +39,22 @@ def align_heads(
         per_sum: The factors [T] from sums of losses to means.
         workers: Those of the run, over which it is summed.
         balancer: Names the factor and the limit.
+        retain: Whether the graph is needed again.
     """
-    added = alignment(at_heads, partition.own, weights * per_sum, per_sum)
+    added = alignment(at_heads, partition.own, weights * per_sum, per_sum, retain=retain)
     if workers.size > 1:
         rows = zip(added, partition.own, strict=True)
         workers.sum_many([tensor for row, parameters in rows for tensor in dense_everywhere(row, parameters)])
     add_limited(partition.own, added, balancer.lam, balancer.limit)
-    return values_of(added)
 
 
 def alignment(
-    at_heads: Sequence[AtHeads], own: Sequence[Sequence[nn.Parameter]], weights: Tensor, per_sum: Tensor
+    at_heads: Sequence[AtHeads],
+    own: Sequence[Sequence[nn.Parameter]],
+    weights: Tensor,
+    per_sum: Tensor,
+    *,
+    retain: bool = False,
 ) -> list[Gradients]:
     """Return the gradients by the heads' parameters of ⟨∂ℓ_t/∂z, Σ_s w_s ∂ℓ_s/∂z⟩, the second factor held constant.
 
@@ -58,6 +65,7 @@ def alignment(
         own: The heads' parameters, by task.
         weights: The w [T] times the factors from sums of losses to means.
         per_sum: These factors [T].
+        retain: Whether the graph is needed again.
     """
     added: list[Gradients] = [[None] * len(parameters) for parameters in own]
     for stream in at_heads:
@@ -70,8 +78,8 @@ def alignment(
             row = stream.rows[position]
             if row.requires_grad and own[task]:
                 product = (row.to(common) * common).sum() * float(per_sum[task])
-                retain = position < len(stream.tasks) - 1
-                gradients = torch.autograd.grad(product, own[task], retain_graph=retain, allow_unused=True)
+                keep = retain or position < len(stream.tasks) - 1
+                gradients = torch.autograd.grad(product, own[task], retain_graph=keep, allow_unused=True)
                 accumulate(added[task], gradients)
     return added
 

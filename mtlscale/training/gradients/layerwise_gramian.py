@@ -20,8 +20,15 @@ from mtlscale.data import Losses, Workers
 from mtlscale.solvers import embedding_gramian, gramian_cost, layer_gramian
 from mtlscale.training.gradients.gramian import Gradients, gramian
 from mtlscale.training.gradients.graph import Layer, read_layers, targets_of
-from mtlscale.training.gradients.per_task import Partition, TaskGradients, at_representation, by_task, dense_everywhere
-from mtlscale.training.gradients.strategies import Asked, AtRepresentation, Draft, GradientStrategy
+from mtlscale.training.gradients.per_task import (
+    AtRepresentation,
+    Partition,
+    TaskGradients,
+    at_representation,
+    by_task,
+    dense_everywhere,
+)
+from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
 
 _MOST_LAYERS = 255  # layers whose numbers of rows workers exchange
 _OVERHEAD = 4_000_000  # multiplications in the time of reading a graph and starting a backward pass
@@ -98,8 +105,8 @@ def _at_once(strategy: GradientStrategy, asked: Asked, losses: Losses, layers: l
     weights, state = strategy.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
 
     shared = AtRepresentation(losses.representation, losses.tasks, at_z)
-    finite = strategy.through(asked, g, [shared], losses.extra, weights, per_sum, stats.present, ready_gradients)
-    return Draft(stats.losses, weights, state, finite)
+    finite = strategy.through(asked, g, [shared], losses.extra, weights, per_sum, stats, ready_gradients)
+    return Draft(stats.losses, weights, stats.balanced, state, finite)
 
 
 def _known(losses: Losses, partition: Partition) -> list[Layer]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mtlscale.balancing import balanced_tasks
 from mtlscale.data import Losses
 from mtlscale.training.gradients.gramian import Gradients, accumulate, combine, gramian
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect, dense_everywhere, reduce, values_of
@@ -84,7 +85,8 @@ def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
     if penalty is not None:
         penalty.backward(inputs=partition.all if partition.partial else None)
     densify(strategy.partition.all)
-    return Draft(stats.losses, torch.full_like(stats.losses, float("nan")), state, still=unmoved)
+    no_weights = torch.full_like(stats.losses, float("nan"))
+    return Draft(stats.losses, no_weights, stats.balanced, state, strategy.all_finite(), still=unmoved)
 
 
 def _noticed(strategy: GradientStrategy) -> list[int]:
@@ -109,9 +111,13 @@ def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
             scaled = total if factors is None else total * factors[task]
             accumulate(rows[task], torch.autograd.grad(scaled, noticed, retain_graph=True, allow_unused=True))
 
-    per_sum = head_weights(strategy.balancer, table[0], table[1] > 0) / table[1].clamp(min=1)
+    present = table[1] > 0
+    balanced = balanced_tasks(strategy.balancer, table[0], present) if strategy.balancer.heads == "mean" else present
+    per_sum = head_weights(strategy.balancer, table[0], present, balanced) / table[1].clamp(min=1)
     per_sum = per_sum if asked.scale is None else per_sum * asked.scale
-    plain = _plain(micro, per_sum * asked.loss_scale, asked.loss_scale, partition, {id(p) for p in noticed})
+    noticed_ids = {id(p) for p in noticed}
+    factors_of_sums = per_sum * asked.loss_scale
+    plain = _plain(micro, factors_of_sums, asked.loss_scale, partition, noticed_ids, retain=asked.retain)
     micro.clear()
 
     if workers.size > 1:
@@ -130,7 +136,13 @@ def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
 
 
 def _plain(
-    micro: Sequence[Losses], factors: Tensor, extra_factor: float, partition: Partition, noticed: set[int]
+    micro: Sequence[Losses],
+    factors: Tensor,
+    extra_factor: float,
+    partition: Partition,
+    noticed: set[int],
+    *,
+    retain: bool,
 ) -> Gradients:
     """Return the gradients of the losses times `factors` [T] and of an objective's terms, if there are any.
 
@@ -153,7 +165,7 @@ def _plain(
     reached = [*range(shared), *range(own_end, len(everything))]
 
     gradients: Gradients = [None] * len(everything)
-    for loss, indices, keep in ((total, unnoticed, extra is not None), (extra, reached, False)):
+    for loss, indices, keep in ((total, unnoticed, retain or extra is not None), (extra, reached, retain)):
         if loss is not None and loss.requires_grad and indices:
             targets = [everything[index] for index in indices]
             new_gradients = torch.autograd.grad(loss, targets, retain_graph=keep, allow_unused=True)
@@ -173,7 +185,8 @@ def _task_by_task(strategy: GradientStrategy, asked: Asked) -> _Gathered:
     unnoticed = sorted(set(range(len(partition.shared))) - set(noticed))
 
     def plain(stats: StepStats) -> Gradients:
-        weights = head_weights(strategy.balancer, stats.losses, stats.present) * stats.per_sum * unscaled
+        of_heads = head_weights(strategy.balancer, stats.losses, stats.present, stats.balanced)
+        weights = of_heads * stats.per_sum * unscaled
         rows = [[row[index] for index in unnoticed] for row in g.shared]
         gradients: Gradients = [None] * len(partition.shared)
         _add(gradients, unnoticed, combine(rows, weights, [partition.shared[index] for index in unnoticed]))

@@ -58,6 +58,15 @@ class AtHeads:
     rows: list[Tensor]
 
 
+@dataclass(frozen=True)
+class AtRepresentation:
+    """Representation z that some tasks share, and their gradients there [tasks, *z.shape]."""
+
+    z: Tensor
+    tasks: Sequence[int]
+    grads: Tensor
+
+
 @dataclass
 class TaskGradients:
     """Gradients of the tasks' sums of losses times `factors`, with what turns them into means."""

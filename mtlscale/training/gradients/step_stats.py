@@ -5,15 +5,19 @@ The leading dimensions are those of one run, none, or of a batch of trials.
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors
 
-from mtlscale.balancing import Balancer, State
+from mtlscale.balancing import Balancer, State, balanced_tasks
 from mtlscale.config import UserError
+
+_LARGE = 1 << 14  # entries from which a tensor is added up by itself, not copied together with others
 
 
 class Diverged(Exception):
@@ -27,6 +31,7 @@ class StepStats:
     Attributes:
         losses: mean losses [..., T], NaN where a task has no label.
         present: which tasks have a label [..., T].
+        balanced: which of them the balancer is asked about [..., T].
         bad: which losses the balancer cannot take [..., T]; None where it can take all.
         counts: numbers of labelled entries [..., T].
         scale: factors of the losses [..., T].
@@ -35,6 +40,7 @@ class StepStats:
 
     losses: Tensor
     present: Tensor
+    balanced: Tensor
     bad: Tensor | None
     counts: Tensor
     scale: Tensor
@@ -67,7 +73,12 @@ class StepStats:
         elif gramian:
             k = remaining[..., : size * size].unflatten(-1, (size, size))
 
-        return cls(*mean_losses(sums, counts, balancer), counts, scale, k)
+        losses, present, bad = mean_losses(sums, counts, balancer)
+        squares = None if k is None else k.diagonal(dim1=-2, dim2=-1)
+        if squares is not None and modules is not None:
+            squares = squares.sum(0)
+        balanced = balanced_tasks(balancer, losses, present, squares)
+        return cls(losses, present, balanced, bad, counts, scale, k)
 
     @property
     def per_sum(self) -> Tensor:
@@ -91,11 +102,12 @@ def mean_losses(sums: Tensor, counts: Tensor, balancer: Balancer) -> tuple[Tenso
     """
     present = counts > 0
     losses = sums / counts
-    if all_finite(losses) and not (balancer.positive_losses and losses.min().item() < 0):
+    refuses_negative = balancer.positive_losses and not balancer.takes_negative
+    if all_finite(losses) and not (refuses_negative and losses.min().item() < 0):
         return losses, present, None
 
     bad = present & ~losses.isfinite()
-    if balancer.positive_losses:
+    if refuses_negative:
         bad |= present & (losses < 0)
     return losses, present, bad
 
@@ -109,10 +121,49 @@ def bad_loss(balancer: Balancer, losses: Tensor, bad: Tensor, names: Sequence[st
     return Diverged(f"{balancer.name}: loss of task {name} is {value} in step {step}")
 
 
+def finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return whether all numbers of many tensors are finite, as one tensor on their device."""
+    filled = [tensor for tensor in tensors if tensor.numel()]
+    if not filled:
+        return torch.ones((), dtype=torch.bool, device=device)
+    if device.type == "cpu" and _finite_sums(filled):
+        return torch.ones((), dtype=torch.bool)
+    norms = torch._foreach_norm(filled, float("inf"))
+    return torch.stack([norm.double() for norm in norms]).isfinite().all()
+
+
+def _finite_sums(tensors: Sequence[Tensor]) -> bool:
+    """Return whether the sums of all tensors are finite, which a CPU tells ten times as fast as their norms.
+
+    The sum of finite numbers may overflow, so False proves nothing.
+    """
+    sums = [tensor.sum() for tensor in tensors if tensor.numel() >= _LARGE]
+    small = [tensor for tensor in tensors if tensor.numel() < _LARGE]
+    if small:
+        sums.append(_flatten_dense_tensors(small).sum())
+    return all(cmath.isfinite(total.item()) for total in sums)
+
+
 def bad_gradient(balancer: Balancer, k: Tensor, names: Sequence[str], step: int) -> Diverged:
-    """Return the exception for products of gradients [..., T, T] that are not finite."""
-    index = int((~k.isfinite()).any(dim=-1).reshape(-1, len(names)).any(dim=0).nonzero()[0])
-    return Diverged(f"{balancer.name}: gradient of task {names[index]} is not finite in step {step}")
+    """Return the exception for products of gradients [..., T, T] that are not finite.
+
+    A task's gradient has an infinite norm or none; its products with others spoil their rows, but not their norms.
+    """
+    bad = ~k.isfinite().reshape(-1, len(names), len(names))
+    of_tasks = bad.diagonal(dim1=-2, dim2=-1).any(0)
+    return bad_gradients(balancer, of_tasks if bool(of_tasks.any()) else bad.any(-1).any(0), names, step)
+
+
+def bad_gradients(balancer: Balancer, bad: Tensor, names: Sequence[str], step: int, hint: str = "") -> Diverged:
+    """Return the exception for gradients that are not finite, of the tasks `bad` [T].
+
+    Where no task is known to be the cause, the message says so and ends with a `hint`.
+    """
+    guilty = [names[index] for index in bad.nonzero().flatten().tolist()]
+    if not guilty:
+        return Diverged(f"{balancer.name}: gradient of the shared parameters is not finite in step {step}{hint}")
+    of = f"gradient of task {guilty[0]} is" if len(guilty) == 1 else f"gradients of tasks {', '.join(guilty)} are"
+    return Diverged(f"{balancer.name}: {of} not finite in step {step}")
 
 
 def bad_weights(balancer: Balancer, weights: Tensor, step: int) -> Diverged:
@@ -141,9 +192,16 @@ def clip_factors(squares: Tensor, limit: Tensor | float) -> Tensor:
     return (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
 
 
-def head_weights(balancer: Balancer, weights: Tensor, present: Tensor) -> Tensor:
-    """Return the factors [..., T] of the tasks' own gradients where parameters are shared."""
+def head_weights(balancer: Balancer, weights: Tensor, present: Tensor, balanced: Tensor) -> Tensor:
+    """Return the factors [..., T] of the tasks' own gradients where parameters are shared.
+
+    Args:
+        balancer: Says how heads follow the shared direction.
+        weights: Weights of the shared update [..., T].
+        present: Which tasks have a label [..., T].
+        balanced: Which tasks the shared direction is made of [..., T].
+    """
     if balancer.heads == "weighted":
         return weights
-    value = 1.0 if balancer.heads == "sum" else 1.0 / weights.shape[-1]
-    return present.to(weights.dtype) * value
+    of_heads = present.to(weights.dtype)
+    return of_heads if balancer.heads == "sum" else of_heads / balanced.sum(-1, keepdim=True).clamp(min=1)

@@ -1,43 +1,53 @@
 """Gradient strategies: from the losses of a step to its gradients.
 
-They are one backward pass of weighted losses, one differentiation per task, or the tasks' gradients at a shared
-representation. Two more are in `layers` and `modules`.
+They are one backward pass of weighted losses, or one differentiation per task. Three more are in
+`representation_gramian`, `layerwise_gramian` and `modulewise_gramian`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from mtlscale.balancing import Balancer, JacobianBalancer, State, ValidationBalancer, balance, direct
-from mtlscale.config import UserError
+from mtlscale.balancing import (
+    Balancer,
+    JacobianBalancer,
+    State,
+    ValidationBalancer,
+    balance,
+    balanced_tasks,
+    direct,
+    look_ahead_weights,
+)
 from mtlscale.data import Losses, Workers
-from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian
+from mtlscale.training.gradients.gramian import Gradients, combine, cross_gramian, dense_jacobian, gramian, nonzero
 from mtlscale.training.gradients.head_alignment import align_heads
 from mtlscale.training.gradients.overlap import Overlap
 from mtlscale.training.gradients.per_task import (
     AtHeads,
+    AtRepresentation,
     Partition,
     TaskGradients,
-    at_representation,
-    by_task,
     collect,
     reduce,
     scatter,
+    values_of,
 )
 from mtlscale.training.gradients.step_stats import (
     Diverged,
     StepStats,
     all_finite,
     bad_gradient,
+    bad_gradients,
     bad_loss,
     bad_weights,
+    finite,
     head_weights,
     with_hints,
 )
@@ -51,8 +61,9 @@ Amp = Literal["off", "bf16", "fp16"]
 class Asked:
     """Request of a step: its losses and the state it starts from.
 
-    `reused` are weights to keep, None to balance anew. `earlier` are the gradients of micro-batches that were
-    differentiated before.
+    `reused` are weights [T] to keep, NaN for tasks that they were not made for, None to balance anew. `earlier` are the
+    gradients of micro-batches that were differentiated before. With `retain`, the losses can be differentiated again
+    after the step.
     """
 
     micros: Sequence[Micro]
@@ -65,29 +76,31 @@ class Asked:
     reused: Tensor | None
     step: int
     earlier: TaskGradients | None = None
+    retain: bool = False
+
+    def reuses(self, balanced: Tensor) -> bool:
+        """Return whether weights are kept that were made for the tasks that are balanced in this step, bool [T]."""
+        return self.reused is not None and torch.equal(~self.reused.isnan(), balanced)
 
 
 @dataclass(frozen=True)
 class Draft:
     """Draft of an update that has not been accepted yet: its gradients are in place, its state is not.
 
-    `still` are parameters that the step is not to move at all.
+    `balanced` are the tasks that the balancer was asked about. `still` are parameters that the step is not to move at
+    all.
     """
 
     losses: Tensor
     weights: Tensor
+    balanced: Tensor
     state: State
     finite: bool = True
     still: Sequence[nn.Parameter] = ()
 
 
-@dataclass(frozen=True)
-class AtRepresentation:
-    """Representation z that some tasks share, and their gradients there [tasks, *z.shape]."""
-
-    z: Tensor
-    tasks: Sequence[int]
-    grads: Tensor
+class OtherTasks(Exception):
+    """Weights that were to be kept, in a step that has other tasks than the one they were made for."""
 
 
 class Overflow(Exception):
@@ -103,6 +116,8 @@ class GradientStrategy:
     """Gradient strategies for one partition and balancer, which leave the gradients in `.grad`.
 
     They hold no state but what can be computed anew. `precision` is the relative rounding error of the gradients.
+    `checks_gradients` says whether `.grad` is looked at in every type, not in fp16 alone: the step then waits for the
+    device once more.
     """
 
     names: tuple[str, ...]
@@ -113,6 +128,7 @@ class GradientStrategy:
     amp: Amp
     precision: float
     overlap: Overlap | None = None  # sums gradients over workers while the backward pass of weighted losses goes on
+    checks_gradients: bool = False
     dear: set[tuple[int, ...]] = field(default_factory=set)  # tasks and shapes for which layer by layer is no cheaper
 
     def by_losses(self, asked: Asked) -> Draft:
@@ -129,6 +145,8 @@ class GradientStrategy:
         root = torch.stack(sums) if sums else None
         table = scatter(tasks, [] if root is None else root.detach(), counts, len(self.names), self.device)
         stats = self.stats(asked, self.workers.sum(table))
+        if self._balances and asked.reused is not None and not asked.reuses(stats.balanced):
+            raise OtherTasks
         weights, state = self.balance(asked, stats, None)
         per_sum = stats.per_sum
 
@@ -140,13 +158,14 @@ class GradientStrategy:
             outputs, seeds = _seeded(root, tasks, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if outputs:
-                    torch.autograd.backward(outputs, seeds, inputs=inputs)
-            return Draft(stats.losses, weights, state, self._finish(asked, summed=self.overlap is not None))
+                    torch.autograd.backward(outputs, seeds, retain_graph=asked.retain, inputs=inputs)
+            finite = self._finish(asked, summed=self.overlap is not None)
+            return Draft(stats.losses, weights, stats.balanced, state, finite)
 
-        of_heads = self._head_weights(weights, stats.present) * per_sum
+        of_heads = self._head_weights(weights, stats) * per_sum
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
-        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, False))
+        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, asked.retain))
         for factors, term, parameters, keep in passes:
             outputs, seeds = _seeded(root, tasks, factors, term, asked.loss_scale)
             if outputs and parameters:
@@ -156,15 +175,19 @@ class GradientStrategy:
         if penalty is not None:
             (penalty * asked.loss_scale).backward(inputs=inputs)
 
-        return Draft(stats.losses, weights, state, self._finish(asked))
+        return Draft(stats.losses, weights, stats.balanced, state, self._finish(asked))
 
     def by_gradients(self, asked: Asked) -> Draft:
         """Draft the update by one differentiation per task, the Gramian of the means, and one combination."""
         balancer, shared = self.balancer, self.partition.shared
         at_heads: list[AtHeads] | None = [] if self.aligns_heads(asked) else None
         g, table, unscaled = self._collect(asked, asked.micros, earlier=asked.earlier, at_heads=at_heads)
-        needs_gramian = asked.reused is None and balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
-        stats = self.stats(asked, table, gramian(g.shared, self.ones()) if needs_gramian else None, g.all)
+        needs_gramian = balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
+        k = gramian(g.shared, self.ones()) if needs_gramian and asked.reused is None else None
+        stats = self._with_gradients(self.stats(asked, table, k, g.all), g)
+        if needs_gramian and asked.reused is not None and not asked.reuses(stats.balanced):
+            asked = replace(asked, reused=None)
+            stats = self.stats(asked, table, gramian(g.shared, self.ones()), g.all)
         per_sum = stats.per_sum * unscaled
 
         direction: list[Tensor] | None = None
@@ -172,9 +195,9 @@ class GradientStrategy:
             numbers = torch.stack([per_sum, (stats.losses * stats.scale).nan_to_num()])
             factors, losses = numbers.to(self.device, non_blocking=True)
             jacobian = dense_jacobian(g.shared, factors, shared)
-            if not bool(torch.stack([rows.sum() for rows in jacobian]).isfinite().all()):
-                raise Diverged(f"{balancer.name}: a gradient is not finite in step {asked.step}")
-            direction, state = direct(balancer, jacobian, losses, asked.state, stats.present)
+            if not bool(finite(jacobian, self.device)):
+                raise self._bad_rows(asked, g)
+            direction, state = direct(balancer, jacobian, losses, asked.state, stats.balanced)
             weights = torch.full_like(stats.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
             weights, state = self._by_query(balancer, asked, g, per_sum, stats)
@@ -183,11 +206,11 @@ class GradientStrategy:
 
         self.zero()
         _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
-        self.assign_own(g.own, self._head_weights(weights, stats.present) * per_sum)
-        finite = True
-        if at_heads is not None:
-            added = align_heads(at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer))
-            finite = self.amp != "fp16" or bool(_finite(added, self.device))
+        self.assign_own(g.own, self._head_weights(weights, stats) * per_sum)
+        if at_heads is not None and int(stats.balanced.sum()) > 1:  # a task alone has nobody to align with
+            align_heads(
+                at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer), retain=asked.retain
+            )
         for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
             _add(parameters, gradients, asked.loss_scale)
 
@@ -196,44 +219,10 @@ class GradientStrategy:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
             densify(self.partition.all)
 
-        return Draft(stats.losses, weights, state, finite)
-
-    def by_representation(self, asked: Asked) -> Draft:
-        """Draft the update by the Gramian at the representation (MGDA-UB) and one backward pass through the trunk.
-
-        Tasks with inputs of their own have representations of different samples, hence orthogonal gradients there.
-        """
-        partition = self.partition
-        g = TaskGradients.empty(partition)
-        at_z: list[AtRepresentation] = []
-        k = torch.zeros(len(self.names), len(self.names), dtype=torch.float64, device=self.device)
-        extra: Tensor | None = None
-        factors, sizes = self.factors(asked)
-
-        for losses in asked.micros[0]:
-            g.note(losses)
-            extra = _plus(extra, losses.extra)
-            if not losses.sums:
-                continue
-            if losses.representation is None or not losses.branches:
-                raise UserError(
-                    f"{self.balancer.name} needs an architecture with one shared representation, such as hps"
-                )
-
-            grads = torch.stack(at_representation(g.own, losses, partition, factors))
-            at_z.append(AtRepresentation(losses.representation, losses.tasks, grads))
-            flat = grads.flatten(1)
-            flat = flat if flat.dtype == torch.float64 else flat.float()  # squares of scaled halves would overflow
-            k += by_task((flat @ flat.T).to(torch.float64), losses.tasks, len(self.names))
-
-        table = self.table(g)
-        self.workers.sum_many([table, k])
-        stats = self.stats(asked, table, k)
-        per_sum = stats.per_sum * sizes
-
-        weights, state = self.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
-        finite = self.through(asked, g, at_z, extra, weights, per_sum, stats.present)
-        return Draft(stats.losses, weights, state, finite)
+        all_finite = self.all_finite()
+        if not all_finite and self.amp != "fp16":
+            raise self._bad_rows(asked, g)
+        return Draft(stats.losses, weights, stats.balanced, state, all_finite)
 
     def through(
         self,
@@ -243,17 +232,17 @@ class GradientStrategy:
         extra: Tensor | None,
         weights: Tensor,
         per_sum: Tensor,
-        present: Tensor,
+        stats: StepStats,
         made: Mapping[int, Sequence[Tensor | None]] = MappingProxyType({}),
     ) -> bool:
         """Propagate the weighted losses back from the representation, with an objective's terms, in one backward pass.
 
-        The tasks' own gradients are in `g`; `weights`, `per_sum` and `present` are [T]. `made` are gradients by task
+        The tasks' own gradients are in `g`; `weights` and `per_sum` are [T]. `made` are gradients by task
         that are there already, by their parameters' positions among what is shared. Return whether all gradients are
         finite.
         """
         self.zero()
-        self.assign_own(g.own, self._head_weights(weights, present) * per_sum)
+        self.assign_own(g.own, self._head_weights(weights, stats) * per_sum)
 
         along = weights * per_sum
         on_device = along.to(self.device, non_blocking=True)
@@ -276,7 +265,7 @@ class GradientStrategy:
 
         shared = self.partition.shared
         targets = [*(p for index, p in enumerate(shared) if index not in made), *self.partition.extra]
-        _assign(targets, torch.autograd.grad(outputs, targets, grads, allow_unused=True))
+        _assign(targets, torch.autograd.grad(outputs, targets, grads, retain_graph=asked.retain, allow_unused=True))
 
         if made:
             rows = [list(row) for row in zip(*made.values(), strict=True)]
@@ -293,7 +282,7 @@ class GradientStrategy:
     ) -> tuple[Tensor, State]:
         """Look ahead along the balancer's current weights, differentiate the query losses there, and come back."""
         assert asked.query is not None, "whoever uses a balancer that needs query losses hands them over"
-        shared, ahead = self.partition.shared, balancer.lookahead(asked.state)
+        shared, ahead = self.partition.shared, look_ahead_weights(balancer, asked.state, stats.balanced)
 
         originals = [p.detach().clone() for p in shared]
         with torch.no_grad():
@@ -310,14 +299,17 @@ class GradientStrategy:
                     parameter.copy_(value)
 
         query_stats = self.stats(asked, table, cross_gramian(q.shared, g.shared, self.ones(), self.ones()), q.all)
+        query_stats = self._with_gradients(query_stats, q)
         assert query_stats.k is not None
         cross = query_stats.k * (query_stats.per_sum * unscaled)[:, None] * per_sum[None, :]
 
         # The balancer gets the query losses as they are: what they were multiplied by concerns their gradients alone.
         state = with_hints(balancer, asked.state, self.precision, torch.ones_like(stats.scale))
-        weights, state = balance(balancer, query_stats.losses, cross, state, stats.present & query_stats.present)
-        # A task without a label among the query data keeps the weight it has.
-        return torch.where(stats.present & ~query_stats.present, ahead.to(weights), weights), state
+        judged = stats.balanced & query_stats.balanced
+        weights, state = balance(balancer, query_stats.losses, cross, state, judged)
+        if not torch.equal(judged, stats.balanced):  # a task that is not among the query data keeps the weight it has
+            weights = look_ahead_weights(balancer, state, stats.balanced).to(weights)
+        return weights, state
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
@@ -355,13 +347,15 @@ class GradientStrategy:
 
         checked = gradients is not None and self.amp == "fp16"
         if checked and gradients is not None:
-            parts.append(_finite(gradients(), self.device).to(torch.float64).reshape(1))
+            parts.append(finite(gradients(), self.device).to(torch.float64).reshape(1))
 
         host = (torch.cat(parts) if len(parts) > 1 else parts[0]).cpu()
         modules = len(k) if k is not None and k.ndim == 3 else None
         stats = StepStats.of(
             host, self.balancer, size, scaled=scale is not None, gramian=k is not None, modules=modules
         )
+        if not self._balances:
+            stats = replace(stats, balanced=stats.present)
 
         if stats.bad is not None and bool(stats.bad.any()):
             raise bad_loss(self.balancer, stats.losses, stats.bad, self.names, asked.step)
@@ -417,20 +411,38 @@ class GradientStrategy:
 
     def balance(self, asked: Asked, stats: StepStats, k: Tensor | None) -> tuple[Tensor, State]:
         """Return the weights [T] of the shared update, or [M, T], and the balancer's next state."""
-        if self.partition.independent or len(self.names) == 1:
+        if not self._balances:
             return stats.present.to(torch.float64), asked.state
         if asked.reused is not None:
-            return asked.reused * stats.present, asked.state
+            return asked.reused.nan_to_num(), asked.state
 
         state = with_hints(self.balancer, asked.state, self.precision, stats.scale)
-        weights, after = balance(self.balancer, stats.losses * stats.scale, k, state, stats.present)
+        weights, after = balance(self.balancer, stats.losses * stats.scale, k, state, stats.balanced)
         if not all_finite(weights):
             raise bad_weights(self.balancer, weights, asked.step)
         return weights, after
 
-    def _head_weights(self, weights: Tensor, present: Tensor) -> Tensor:
+    @property
+    def _balances(self) -> bool:
+        """True where there is anything to balance."""
+        return not self.partition.independent and len(self.names) > 1
+
+    def _with_gradients(self, stats: StepStats, g: TaskGradients) -> StepStats:
+        """Return the statistics by which a task is at rest only if its gradients are 0, too.
+
+        Products tell this of other balancers' tasks.
+        """
+        by_rows = isinstance(self.balancer, JacobianBalancer | ValidationBalancer)
+        if not by_rows or not self._balances or torch.equal(stats.balanced, stats.present):
+            return stats
+        squares = nonzero(g.shared)
+        return replace(stats, balanced=balanced_tasks(self.balancer, stats.losses, stats.present, squares))
+
+    def _head_weights(self, weights: Tensor, stats: StepStats) -> Tensor:
         """Return the factors [T] of the tasks' own gradients."""
-        return weights if self.partition.independent else head_weights(self.balancer, weights, present)
+        if self.partition.independent:
+            return weights
+        return head_weights(self.balancer, weights, stats.present, stats.balanced)
 
     def assign_own(self, own: list[Gradients], factors: Tensor) -> None:
         """Assign the tasks' own gradients times their factors [T]."""
@@ -445,18 +457,25 @@ class GradientStrategy:
         return None if penalty is None else penalty / self.workers.size
 
     def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
-        """Sum `.grad` over workers, unless `summed`, and undo the loss scale; return whether all is finite.
-
-        Whether all is finite is checked in fp16 alone.
-        """
+        """Sum `.grad` over workers, unless `summed`, and undo the loss scale; return whether all is finite."""
         parameters = densify(self.partition.all)
         if self.workers.size > 1 and not summed and parameters:
             _sum_gradients(parameters, self.workers)
-        if self.amp != "fp16":
+        if self.amp == "fp16":
+            torch._foreach_div_([p.grad for p in parameters if p.grad is not None], asked.loss_scale)
+        return self.all_finite()
+
+    def all_finite(self) -> bool:
+        """Return whether `.grad` of all parameters is finite, or not asked for."""
+        if not self.checks_gradients and self.amp != "fp16":
             return True
-        grads = [p.grad for p in parameters if p.grad is not None]
-        torch._foreach_div_(grads, asked.loss_scale)
-        return bool(_finite(grads, self.device))
+        return bool(finite([p.grad for p in self.partition.all if p.grad is not None], self.device))
+
+    def _bad_rows(self, asked: Asked, g: TaskGradients) -> Diverged:
+        """Return the exception for gradients by task, summed over workers, of which some are not finite."""
+        rows = [values_of([shared, own]) for shared, own in zip(g.shared, g.own, strict=True)]
+        bad = torch.stack([~finite(row, self.device) for row in rows]).cpu()
+        return bad_gradients(self.balancer, bad, self.names, asked.step)
 
 
 def densify(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
@@ -480,13 +499,6 @@ def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None
     if missing:
         for parameter, count in zip(parameters, owner_counts.tolist(), strict=True):
             parameter.grad = parameter.grad if count else None
-
-
-def _finite(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Return whether all numbers are finite, as a tensor on their device."""
-    if not tensors:
-        return torch.ones((), dtype=torch.bool, device=device)
-    return torch.stack(torch._foreach_norm(list(tensors), float("inf"))).isfinite().all()
 
 
 def _seeded(

@@ -21,7 +21,8 @@ class Tally:
 
     def __init__(self, *shape: int) -> None:
         self._losses = torch.zeros(shape, dtype=torch.float64)
-        self._seen, self._weights, self._taken = torch.zeros_like(self._losses), torch.zeros_like(self._losses), 0
+        self._seen, self._balanced = torch.zeros_like(self._losses), torch.zeros_like(self._losses)
+        self._weights, self._taken = torch.zeros_like(self._losses), 0
         self._departure = torch.zeros(shape[:-1], dtype=torch.float64)
         self._steps: list[StepResult] = []  # those that are not added up yet
 
@@ -30,6 +31,7 @@ class Tally:
         self._add_up()
         part = copy(self)
         part._losses, part._seen, part._weights = self._losses[trials], self._seen[trials], self._weights[trials]
+        part._balanced = self._balanced[trials]
         part._departure = self._departure[trials] if self._departure.ndim else self._departure
         part._steps = []
         return part
@@ -52,6 +54,12 @@ class Tally:
         return self._seen
 
     @property
+    def balanced(self) -> Tensor:
+        """The numbers of steps [..., T] in which a task was balanced; in others with labels its loss was 0."""
+        self._add_up()
+        return self._balanced
+
+    @property
     def weights(self) -> Tensor:
         """The sums of the weights of the steps that were not skipped [..., T]."""
         self._add_up()
@@ -68,14 +76,19 @@ class Tally:
         """The mean losses [..., T], NaN where a task had no label in any step."""
         return self.losses / self.seen
 
+    @property
+    def balanced_losses(self) -> Tensor:
+        """The mean losses [..., T] over the steps in which a task was balanced, NaN where there was none."""
+        return self.losses / self.balanced
+
     def mean_weights(self, names: Sequence[str]) -> dict[str, float]:
         """Return the mean weights of one run; empty where the balancer has no weights."""
         means = (self.weights / max(1, self._taken)).tolist()
         return {} if any(w != w for w in means) else dict(zip(names, means, strict=True))
 
-    def restore(self, losses: Tensor, seen: Tensor) -> None:
-        """Go on from sums of losses and numbers of steps [..., T]."""
-        self._steps, self._losses, self._seen = [], losses.clone(), seen.clone()
+    def restore(self, losses: Tensor, balanced: Tensor) -> None:
+        """Go on from sums of losses and numbers of steps in which a task was balanced [..., T]."""
+        self._steps, self._losses, self._seen, self._balanced = [], losses.clone(), balanced.clone(), balanced.clone()
 
     def _add_up(self) -> None:
         if not self._steps:
@@ -84,12 +97,14 @@ class Tally:
         present = ~losses.isnan()
         self._losses = _in_order(self._losses, torch.where(present, losses, 0.0))
         self._seen = self._seen + present.sum(0)
+        balanced = torch.stack([step.balanced for step in self._steps])
+        self._balanced = self._balanced + balanced.sum(0)
 
         taken = [place for place, step in enumerate(self._steps) if not step.skipped]
         if taken:
             weights = torch.stack([self._steps[place].weights for place in taken])
             self._weights = _in_order(self._weights, weights)
-            self._departure = torch.maximum(self._departure, departure(weights, present[taken]).amax(0))
+            self._departure = torch.maximum(self._departure, departure(weights, balanced[taken]).amax(0))
             self._taken += len(taken)
         self._steps = []
 
@@ -105,7 +120,7 @@ def furthest(before: float, tally: Tally) -> float:
 
 
 def departure(weights: Tensor, there: Tensor) -> Tensor:
-    """Return max_t |T ω_t / Σω − 1| [...] over the T tasks that had labels (`there`, [..., T]).
+    """Return max_t |T ω_t / Σω − 1| [...] over the T tasks that were balanced (`there`, [..., T]).
 
     It is 0 where none had, NaN where a balancer gives no weights. Scaling all weights changes nothing: that is the
     learning rate's.

@@ -1,0 +1,116 @@
+"""What a user should look at in target and other columns before anything is trained: values that look like others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from mtlscale.config import SPLITS, UserError
+from mtlscale.data.format.table_columns import distinct_names
+from mtlscale.data.tables.arrow_types import is_text
+from pipelines._tables.suspicions import row_names
+from pipelines._tables.targets import Target, labels_of
+
+_SENTINELS = (9.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0, 9999999.0)  # with either sign, that stand for no value
+_NEARLY_EMPTY = 0.05  # share of rows with a label
+_FEW = 50  # categories that are compared in spelling
+_FEWEST_TESTS = 10  # rows
+_LISTED = 4
+
+
+def target_warnings(
+    pipeline: str, table: pa.Table, targets: Sequence[Target], splits: Mapping[str, np.ndarray], rows: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line for each thing about the targets that `run` would refuse, or that a result would hide.
+
+    Args:
+        pipeline: The pipeline, for messages.
+        table: The table.
+        targets: The targets.
+        splits: Split -> its rows; empty if the rows cannot be split.
+        rows: The name of each row in messages.
+    """
+    for target in targets:
+        name, present = target.column, int(target.present.sum())
+        if present < _NEARLY_EMPTY * len(rows):
+            yield f"target {name!r} has a label in {present} of {len(rows)} rows"
+        if target.kind != "multilabel" and (reason := row_names(name, table[name])):
+            yield f"target {name!r} seems to name the rows: {reason}; name another target"
+        if splits:
+            unseen: list[tuple[str, str]] = []
+            try:
+                labels_of(pipeline, target, splits, rows, unseen)
+            except UserError as error:
+                yield str(error).removeprefix(f"{pipeline}: ")
+            if unseen:
+                yield f"{len(unseen)} rows cannot be used, the first: {' '.join(unseen[0])}"
+    if splits and 0 < len(splits["test"]) < _FEWEST_TESTS:
+        yield f"the test part has {len(splits['test'])} of {sum(len(splits[split]) for split in SPLITS)} rows; no " \
+              "difference between methods can be seen in them"  # fmt: skip
+
+
+def value_warnings(table: pa.Table, names: Sequence[str], kinds: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each column with a number that stands for no value, or with names that differ in spelling.
+
+    Args:
+        table: The table.
+        names: The columns.
+        kinds: Column -> `class`, `regression`, `number`, `category`, …
+    """
+    for name in names:
+        column = table[name]
+        if kinds.get(name) in ("regression", "number") and (found := sentinel(column)):
+            number, count, low, high = found
+            yield (
+                f"column {name!r} has {number:.15g} in {count} rows, far from its other values ({low:g} to {high:g}); "
+                f"if it stands for an empty cell: --option \"missing=['{number:.15g}']\""
+            )
+        if is_text(column.type) and (alike := spellings(column)):
+            pairs = "; ".join(" and ".join(map(repr, group)) for group in alike[:_LISTED])
+            yield f"column {name!r} has values that differ in spelling alone: {pairs}; write them alike"
+
+
+def sentinel(column: pa.ChunkedArray) -> tuple[float, int, float, float] | None:
+    """Return a number such as -999 that lies far from all others, how often it stands, and the range of the others."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return None
+    numbers = column.drop_null().to_numpy().astype(float)
+    numbers = numbers[np.isfinite(numbers)]
+    for number in {float(numbers.min()), float(numbers.max())} if len(numbers) else ():
+        others = numbers[numbers != number]
+        if abs(number) not in _SENTINELS or len(others) < 2 or len(others) == len(numbers) - 1:
+            continue
+        low, high = float(others.min()), float(others.max())
+        if number < low - (high - low) or number > high + (high - low):
+            return number, len(numbers) - len(others), low, high
+    return None
+
+
+def spellings(column: pa.ChunkedArray) -> list[list[str]]:
+    """Return groups of different texts that are one but for case, spaces and marks."""
+    names = [name for name in distinct_names(column)[0] if name]
+    if len(names) > _FEW:
+        return []
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(re.sub(r"(?<=\w)[\s._-]+(?=\w)", " ", name.casefold()), []).append(name)
+    return [sorted(group) for group in groups.values() if len(group) > 1]
+
+
+def alike_columns(targets: Sequence[str], inputs: Sequence[str]) -> str:
+    """Return the line on inputs that are called like the targets but for a number, as Outcome_M1 and Outcome_M2."""
+    stems = {_stem(target) for target in targets} - {None}
+    others = [name for name in inputs if _stem(name) in stems]
+    if not others:
+        return ""
+    shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+    pattern = f"{_stem(others[0])}*"
+    return f"{len(others)} inputs are called like targets ({shown}); if they are some, too: --targets '{pattern}'"
+
+
+def _stem(name: str) -> str | None:
+    match = re.fullmatch(r"(\D*[A-Za-z_]\D*)\d+", name)
+    return match[1] if match is not None else None
