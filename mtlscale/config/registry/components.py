@@ -25,9 +25,9 @@ from mtlscale.config.errors import UserError
 from mtlscale.config.option_values import fitted
 from mtlscale.config.paths import is_file
 from mtlscale.config.registry.extensions import shipped_modules
+from mtlscale.config.registry.import_order import use_own_pipelines
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.registry.own_pipelines import use_own_pipelines
 from mtlscale.config.registry.source_code import bytes_hash, code_hash
 from mtlscale.config.registry.synonyms import plain
 
@@ -384,6 +384,7 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     if path.suffix != ".py":
         raise UserError(f"plugin {path} is no Python file (.py)")
 
+    use_own_pipelines()  # the plugin may import them
     source = path.read_bytes()
     module = _imported(f"mtlscale_plugin_{path.stem}", path, (path.absolute(), source))
     sys.modules[module.__name__] = module  # another file of this name may have been loaded since

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 from mtlscale.config import ResourceSpec, UserError, without_secrets
+from mtlscale.config.registry import import_order
 from mtlscale.execution.cluster import local_ray, token
 from mtlscale.execution.ray_internals import internal
 from mtlscale.execution.stopping import handle_again
@@ -115,7 +116,12 @@ def session(address: str | None = None, note: Callable[[str], None] = _to_stderr
         ray._private.utils.get_entrypoint_name = lambda: without_secrets(entrypoint())
         if address is not None:
             try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(
+                    address=address,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env=import_order.worker_environment(),
+                )
             except Exception as error:
                 if not (isinstance(error, ValueError) or local_ray.is_start_failure(error)):
                     raise

@@ -120,7 +120,10 @@ def pack(
     for path in include:
         copied |= _included(path)
     if with_code:
-        copied |= _code()
+        code_files = _code()
+        for clash in {name.split("/")[0] for name in code_files} & {name.split("/")[0] for name in copied}:
+            raise UserError(f"--include brings another {clash}, which --with-code takes along; rename it")
+        copied |= code_files
 
     name = f"{file.stem}.yaml"
     if name in copied:
@@ -160,10 +163,10 @@ def _included(path: Path) -> dict[str, Path]:
 
 
 def _code() -> dict[str, Path]:
-    from mtlscale.config.registry import own_pipelines
+    from mtlscale.config.registry import import_order
 
     code_files: dict[str, Path] = {}
-    for folder in (Path(__file__).parents[2], own_pipelines.FOLDER):
+    for folder in (Path(__file__).parents[2], import_order.FOLDER):
         code_files |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _files(folder)}
     return code_files
 

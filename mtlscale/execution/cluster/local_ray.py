@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from mtlscale.config import UserError
+from mtlscale.config.registry import import_order
 from mtlscale.execution import ray_internals
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.stopping import deaf_children
@@ -58,7 +59,13 @@ def start(note: Callable[[str], None]) -> None:
         before, began = _children(), time.monotonic()
         try:
             with _said_once(note), _patient_for_raylet(), deaf_children():
-                ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(
+                    address="local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    runtime_env=import_order.worker_environment(),
+                )
             busy_machine.note_ray_start(time.monotonic() - began)
             return
         except Exception as error:
