@@ -123,6 +123,14 @@ def _machine(home: Home) -> Iterator[Finding]:
         else:
             yield Finding("ok", label, f"{folder}: {space:.0f} GiB free")
 
+    from mtlscale.execution.cluster.local_ray import session_folder
+
+    try:
+        folder, remark = session_folder()
+        yield Finding("note" if remark else "ok", "Ray's files", str(folder), remark.split(";")[0])
+    except UserError as error:
+        yield Finding("bad", "Ray's files", *str(error).split("; ", 1))
+
     shm = Path("/dev/shm")
     if shm.exists():
         space = shutil.disk_usage(shm).free / 2**30

@@ -54,9 +54,16 @@ def named(address: str | None) -> str | None:
     Raises:
         UserError: If the cluster does not answer.
     """
+    setting = "--address" if address else "RAY_ADDRESS"
     address = address or os.environ.get("RAY_ADDRESS")
     if address in (None, "", "local"):
         return None
+    if address.startswith(("http://", "https://")):
+        host = urlsplit(address).hostname or "HOST"
+        raise UserError(
+            f"{setting} {without_secrets(address)} is the address of a job server, which `mtlscale submit` takes; to "
+            f"join the cluster write HOST:PORT, such as {host}:6379, or ray://{host}:10001"
+        )
     if address != "auto":
         check_address(address)
     return address
@@ -80,6 +87,7 @@ def _settings(address: str | None) -> None:
             token.use_token()
         else:
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
+            token.provide()
 
 
 def _to_stderr(text: str) -> None:
