@@ -14,6 +14,7 @@ from mtlscale.cli.commands import live_page as watching
 from mtlscale.cli.commands import submissions as contributions
 from mtlscale.cli.output.streams import make_tolerant
 from mtlscale.config import UserError
+from mtlscale.config.places import without_tilde
 from mtlscale.version import __version__
 
 app = typer.Typer(
@@ -64,7 +65,10 @@ def main() -> None:
     """Run the command line: a mistake is one line on standard error and exit status 2."""
     make_tolerant()
     try:
-        sys.exit(_command(app)(prog_name="mtlscale", standalone_mode=False) or 0)
+        arguments = sys.argv[1:]
+        if arguments[:1] != ["submit"]:  # whose folders are the cluster's
+            arguments = [without_tilde(argument) for argument in arguments]
+        sys.exit(_command(app)(arguments, prog_name="mtlscale", standalone_mode=False) or 0)
     except UserError as error:
         print(f"mtlscale: {error}", file=sys.stderr)
         sys.exit(2)

@@ -15,6 +15,7 @@ import fsspec
 
 from mtlscale.config import UserError
 
+_OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"}
 # Files of a run. The record is listed first and copied last: it marks the other files as complete.
 RESULTS = ("record.json", "model.pt", "pictures.png", "predictions.html", "episodes.png")
 
@@ -34,6 +35,8 @@ class Storage:
         except (ImportError, ValueError) as error:
             raise UserError(f"storage {url}: {error}".splitlines()[0]) from None
         self._root = str(root).rstrip("/")
+        kinds = self._fs.protocol if isinstance(self._fs.protocol, tuple) else (self._fs.protocol,)
+        self._has_folders = _OBJECT_STORES.isdisjoint(kinds)
 
     def check(self) -> None:
         """Raise `UserError` if this machine cannot write and read in the storage."""
@@ -57,7 +60,7 @@ class Storage:
         """Store a complete file, in place of an earlier one."""
         target = self._at(key)
         temporary = f"{target}.{uuid.uuid4().hex}"
-        self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        self._make_folder_of(target)
         self._fs.put_file(str(file), temporary)
         self._fs.mv(temporary, target)
 
@@ -85,7 +88,7 @@ class Storage:
         """Store a few bytes as a complete file, in place of an earlier one."""
         target = self._at(key)
         temporary = f"{target}.{uuid.uuid4().hex}"
-        self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        self._make_folder_of(target)
         self._fs.pipe_file(temporary, content)
         self._fs.mv(temporary, target)
 
@@ -139,6 +142,11 @@ class Storage:
                 stored[0] = state
 
         return store
+
+    def _make_folder_of(self, target: str) -> None:
+        """Make the folder of a file. An object store has none: a driver would make the bucket instead."""
+        if self._has_folders:
+            self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
 
     def _at(self, key: str) -> str:
         return f"{self._root}/{key}"

@@ -63,6 +63,7 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job and return its exit status")] = True,
 ) -> None:
     """Run an experiment as a job on a Ray cluster; what is finished there is not run again."""
+    from mtlscale.config.places import storage_url
     from mtlscale.execution.cluster.job_bundle import bytes_in_words, check_secrets, pack
     from mtlscale.execution.cluster.submit import connect
 
@@ -73,6 +74,8 @@ def submit(
         )
 
     check_secrets(storage, source)
+    if storage:
+        storage_url(storage, "--storage")
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
 

@@ -19,6 +19,7 @@ from mtlscale.config import (
     without_secrets,
 )
 from mtlscale.config import named_files as files
+from mtlscale.config.places import local_path
 
 LIMIT_MB = 100.0  # MiB
 # Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
@@ -192,4 +193,4 @@ def _never(name: str) -> bool:
 def _kept_apart() -> set[Path]:
     """Return the folders of data and results that the environment names."""
     configured = (os.environ.get("MTLSCALE_HOME"), os.environ.get("MTLSCALE_DATA"))
-    return {Path(name).resolve() for name in configured if name}
+    return {local_path(name).resolve() for name in configured if name}
