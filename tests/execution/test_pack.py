@@ -38,6 +38,7 @@ def test_histories_results_and_hidden_files_stay_here(
     monkeypatch.setenv("MTLSCALE_DATA", str(mine / "raw"))
     package = pack(str(experiment_file()), include=[mine])
     assert {name for name in package.copied if name.startswith("mine")} == {"mine/keep/helper.txt", "mine/table.csv"}
+    assert package.links == (mine / "link",)
     for never in (".git", "outputs", "raw"):
         with pytest.raises(UserError, match="never packed"):
             pack(str(experiment_file()), include=[mine / never])

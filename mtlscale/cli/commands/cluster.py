@@ -78,6 +78,10 @@ def submit(
         storage_url(storage, "--storage")
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
+    if package.links:
+        shown = ", ".join(map(str, package.links[:3])) + (", …" if len(package.links) > 3 else "")
+        count = f"{len(package.links)} link{'' if len(package.links) == 1 else 's'}"
+        print(f"mtlscale: {count} left out: {shown}; --include what they lead to", file=sys.stderr)
 
     jobs = connect(address)
     options = {"--home": home, "--storage": storage, "--source": source}
