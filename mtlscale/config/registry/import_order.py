@@ -23,6 +23,8 @@ from mtlscale.config.errors import UserError
 PACKAGE = "pipelines"
 FOLDER = Path(__file__).parents[3] / PACKAGE  # beside mtlscale, in a checkout as behind a wheel
 
+HELPERS: dict[str, str] = {}  # module that a plugin imports from beside itself -> the plugin's folder
+
 _HOOK = f"{__name__}.in_worker"
 _NAMES = "MTLSCALE_INSTALLED_FIRST"  # environment variable of workers: what installed packages they find first
 _PATH = "PYTHONPATH"
@@ -31,7 +33,7 @@ _REQUIRED = re.compile(r"^[\w.-]+")
 
 
 class _Finder:
-    """Finder of `pipelines` by its place, and of some modules where packages are installed."""
+    """Finder of `pipelines` by its place, of plugins' helpers, and of some modules where packages are installed."""
 
     names: frozenset[str] = frozenset()
 
@@ -42,7 +44,9 @@ class _Finder:
             return importlib.util.spec_from_file_location(
                 PACKAGE, FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
             )
-        return _installed(fullname) if fullname in self.names else None
+        if fullname in HELPERS:
+            return PathFinder.find_spec(fullname, [HELPERS[fullname]])
+        return installed(fullname) if fullname in self.names else None
 
 
 _FINDER = _Finder()
@@ -119,12 +123,13 @@ def _modules_in(folder: str) -> frozenset[str]:
     names = {entry.removesuffix(".py") for entry in entries if entry.endswith(".py")}
     names |= {entry for entry in entries if Path(folder, entry, "__init__.py").is_file()}
     names -= _NEVER_MEANT
-    hiding = {name for name in names if name in sys.stdlib_module_names or (_installed(name) and _is_needed(name))}
+    hiding = {name for name in names if name in sys.stdlib_module_names or (installed(name) and _is_needed(name))}
     is_ours = Path(folder).resolve() == FOLDER.parent.resolve()
     return frozenset(hiding | ({PACKAGE} if PACKAGE in {*names, *entries} and not is_ours else set()))
 
 
-def _installed(name: str) -> ModuleSpec | None:
+def installed(name: str) -> ModuleSpec | None:
+    """Return where a module lies among the standard library and installed packages; None if it does not."""
     spec = PathFinder.find_spec(name, list(filter(_is_installation, sys.path)))
     return None if spec is None or spec.origin is None else spec  # a folder without an `__init__.py` may be in parts
 

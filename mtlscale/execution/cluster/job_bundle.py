@@ -20,6 +20,7 @@ from mtlscale.config import (
 )
 from mtlscale.config import named_files as files
 from mtlscale.config.places import local_path
+from mtlscale.config.registry.helpers import helper_files
 
 LIMIT_MB = 100.0  # MiB
 # Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
@@ -99,6 +100,9 @@ def pack(
     copied: dict[str, Path] = {}
     plugins = {f"plugins/{index}/{path.name}": path for index, path in enumerate(loaded.plugins)}
     copied |= plugins
+    for index, path in enumerate(loaded.plugins):
+        helpers = helper_files(path, path.read_bytes())
+        copied |= {f"plugins/{index}/{helper}": file for helper, file in helpers.items()}
     if plugins:
         settings["plugins"] = list(plugins)
 
