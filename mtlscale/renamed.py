@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -11,7 +10,10 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader  # importing it imports much of the standard library
 
 # Old name -> new name of modules that pages of the documentation imported, and of whole packages.
 MODULES = {
@@ -28,7 +30,7 @@ KINDS = ("balancing", "architectures", "encoders", "objectives")  # whose compon
 _ROOT = Path(__file__).parent
 
 
-class _Alias(importlib.abc.Loader):
+class _Alias:
     """Loader that returns the module of the new name."""
 
     def __init__(self, name: str) -> None:
@@ -44,7 +46,7 @@ class _Alias(importlib.abc.Loader):
         module.__spec__ = self._spec  # the import system has put the old name's in its place
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finder of modules by their old names."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
@@ -52,7 +54,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         if name is None or importlib.util.find_spec(name) is None:
             return None
         _warn(fullname, name)
-        return importlib.machinery.ModuleSpec(fullname, _Alias(name))
+        return importlib.machinery.ModuleSpec(fullname, cast("Loader", _Alias(name)))
 
 
 def _new_name(fullname: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mtlscale.config.checkpoints import check_folder, counted_files, tokenizer_files
 from mtlscale.config.errors import UserError
+from mtlscale.config.places import local_path
 from mtlscale.config.registry import components
 
 
@@ -30,14 +31,15 @@ class Named:
     def resolve(self, folder: Path) -> Path:
         """Return the file or folder, relative to the experiment's folder or else to the working directory."""
         expected = "file" if self.kind is True else "folder"
-        for path in (folder / self.name, Path(self.name)):
+        given = local_path(self.name)
+        for path in (folder / given, given):
             if path.is_file() if expected == "file" else path.is_dir():
                 if expected == "folder":
                     check_folder(path, f"{self.where}: {self.name}", weights=self.kind == "checkpoint")
                 return path.absolute()
 
         problem = "does not exist beside the experiment or here"
-        if (folder / self.name).exists() or Path(self.name).exists():
+        if (folder / given).exists() or given.exists():
             problem = "is a file" if expected == "folder" else "is a folder"
         raise UserError(f"{self.where}: {self.name} {problem}; name a {expected} or null")
 

@@ -221,10 +221,10 @@ def _meet(experiment: str, holder: object, observer: Observer, wait: bool, is_kn
 def _take_in_storage(lease: Lease, home: Home, observer: Observer, wait: bool) -> StorageLease:
     """Return the lease among drivers with separate homes and a common storage, once nobody else has it."""
     assert home.storage is not None
-    storage = Storage(home.storage)
+    storage = Storage(home.storage, observer.note)
     storage.check()
 
-    storage_lease, previous_holder = StorageLease(storage, lease.holder), None
+    storage_lease, previous_holder = StorageLease(storage, lease.holder, observer.note), None
 
     try:
         while (holder := storage_lease.take()) is not None:

@@ -1,8 +1,8 @@
 """What is used of Ray that Ray does not promise to keep, in one place.
 
 There is no public name for these in Ray 2.60: an autoscaler's node groups, the accelerators and CPUs that a local Ray
-would find, the wait for a raylet, the default folder of sessions, the command line that a cluster's users see, and a
-callback before a worker group starts.
+would find, the wait for a raylet, the command line that a cluster's users see, and a callback before a worker group
+starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from mtlscale.config import UserError
 
 NAMES = (
-    "ray._common.utils.get_default_ray_temp_dir",
     "ray._private.accelerators.get_all_accelerator_managers",
     "ray._private.services.get_node",
     "ray._private.state.state",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from mtlscale.config import Experiment, Run
+from mtlscale.config import Experiment, Run, without_secrets
 from mtlscale.data import read_manifest
 from mtlscale.data.quality_warnings import left_out, remarks
 from mtlscale.data.remote import publish
@@ -49,6 +49,7 @@ from mtlscale.report.sweeps.sweeps import Sweep
 from mtlscale.tracking import Row, Trackers, lacking
 
 T = TypeVar("T")
+_NAMED = 5  # of the runs that a storage lacks
 _STOP_SECONDS = 8.0  # that MLflow has for the last word of an experiment that was told to stop
 
 
@@ -244,7 +245,7 @@ def prepare_data(
 ) -> Datasets:
     """Prepare what is not prepared yet; return the data sets of an experiment."""
     datasets, remarked_labels = experiment.data(), set()
-    storage = None if home.storage is None else Storage(home.storage)
+    storage = None if home.storage is None else Storage(home.storage, observer.note)
 
     def folder(name: str) -> Path:
         dataset, seed = datasets[name]
@@ -315,8 +316,15 @@ class _Services:
         if experiment.tracking.enabled and self.tracker is None and lacking(experiment, home):
             self.track()  # and write it when this ends
         if home.storage is not None:
-            run_ids = {run_id for ledger in ledgers_of(experiment, home) for run_id in ledger.newest()}
-            supplement(Storage(home.storage), map(home.run, sorted(run_ids)))
+            outcomes = {
+                run_id: status for ledger in ledgers_of(experiment, home) for run_id, status, _ in ledger.outcomes()
+            }
+            run_ids = {run_id for run_id, status in outcomes.items() if status != "failed"}
+            lost = supplement(Storage(home.storage, self.observer.note), map(home.run, sorted(run_ids)))
+            if lost:
+                named = ", ".join(lost[:_NAMED]) + ("" if len(lost) <= _NAMED else ", …")
+                url = without_secrets(home.storage)
+                self.observer.note(f"{len(lost)} of {len(run_ids)} runs are neither in {url} nor in this home: {named}")
 
     def checked(self, events: Iterator[T]) -> Iterator[T]:
         """Yield the workers' events as long as this process should go on; their generator ends with it."""

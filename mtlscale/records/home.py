@@ -11,6 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from mtlscale.config import UserError
+from mtlscale.config.places import local_folder, storage_url
 from mtlscale.records.files import is_full, no_space
 
 
@@ -32,17 +33,25 @@ class Home:
         The root is $MTLSCALE_HOME, or `outputs` in the working folder; in a Ray job it is `~/mtlscale`, since the job's
         working folder is removed with it. The storage is $MTLSCALE_STORAGE.
         """
-        in_job = "runtime_resources" in Path.cwd().parts
-        return cls(
-            Path(os.environ.get("MTLSCALE_HOME") or (Path.home() / "mtlscale" if in_job else "outputs")).absolute(),
-            os.environ.get("MTLSCALE_STORAGE") or None,
-        )
+        return cls.at()
 
     @classmethod
     def at(cls, root: Path | None = None, storage: str | None = None) -> Home:
-        """Return the home with this root and storage URL; None is replaced as in `default`."""
-        usual = cls.default()
-        return cls(usual.root if root is None else root.absolute(), storage or usual.storage)
+        """Return the home with this root and storage URL; None is replaced as in `default`.
+
+        Raises:
+            UserError: If the root is no folder, or the storage no URL.
+        """
+        if root is None:
+            in_job = "runtime_resources" in Path.cwd().parts
+            usual_root = "~/mtlscale" if in_job else "outputs"
+            root_folder = local_folder(os.environ.get("MTLSCALE_HOME") or usual_root, "MTLSCALE_HOME")
+        else:
+            root_folder = local_folder(root, "--home")
+
+        setting = "--storage" if storage else "MTLSCALE_STORAGE"
+        url = storage or os.environ.get("MTLSCALE_STORAGE")
+        return cls(root_folder, storage_url(url, setting) if url else None)
 
     def run(self, run_id: str) -> Path:
         return self.root / "runs" / run_id

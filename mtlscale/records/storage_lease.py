@@ -12,6 +12,7 @@ import contextlib
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 
 from mtlscale.records.lease import Holder
@@ -24,8 +25,8 @@ SETTLE_SECONDS = 2.0  # until the writes of another driver become visible
 class StorageLease:
     """The lease of one driver, from the first `take` to `release`."""
 
-    def __init__(self, storage: Storage, holder: Holder) -> None:
-        self._storage, self._holder = storage, holder
+    def __init__(self, storage: Storage, holder: Holder, tell: Callable[[str], None] = lambda text: None) -> None:
+        self._storage, self._holder, self._tell = storage, holder, tell
         self._folder = f"leases/{holder.experiment}"
         self._name = f"{time.time():017.6f}-{holder.token}.json"
         self._seen: dict[str, tuple[bytes, float]] = {}  # name -> its content, and since when
@@ -37,7 +38,7 @@ class StorageLease:
         """Try once to take the lease; return None on success, else the driver that holds it."""
         holder = self._other()
         if holder is None:
-            self._write()
+            self._write(self._storage)
             time.sleep(SETTLE_SECONDS)
             holder = self._other(self._name)
             if holder is None:
@@ -53,7 +54,7 @@ class StorageLease:
         if self._thread is not None:
             self._thread.join()
         with contextlib.suppress(Exception):  # every driver has errors of its own; its number will no longer rise
-            self._storage.remove(f"{self._folder}/{self._name}")
+            self._storage.impatient().remove(f"{self._folder}/{self._name}")
 
     def _other(self, before: str | None = None) -> Holder | None:
         """Return the oldest other driver that is alive, and remove the leases of dead ones.
@@ -79,12 +80,23 @@ class StorageLease:
             self._storage.remove(f"{self._folder}/{name}")
         return None
 
-    def _write(self) -> None:
+    def _write(self, storage: Storage) -> None:
         content = {"holder": asdict(self._holder), "beat": self._beats}
-        self._storage.write(f"{self._folder}/{self._name}", json.dumps(content).encode())
+        storage.write(f"{self._folder}/{self._name}", json.dumps(content).encode())
 
     def _beat(self) -> None:
+        """Raise the number, and say of the storage when it is away and when it is back."""
+        storage, away = self._storage.impatient(), False
         while not self._over.wait(BEAT_SECONDS):
             self._beats += 1
-            with contextlib.suppress(Exception):
-                self._write()
+            try:
+                self._write(storage)
+            except Exception as error:  # every driver has errors of its own
+                if not away:
+                    reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+                    self._tell(f"storage {storage.url} does not answer ({reason}); runs wait for it")
+                away = True
+            else:
+                if away:
+                    self._tell(f"storage {storage.url} answers again")
+                away = False

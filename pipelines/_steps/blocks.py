@@ -148,4 +148,8 @@ def ship_plugin(function: Any) -> None:
     if function.__module__.startswith("mtlscale_plugin_"):
         import ray.cloudpickle
 
-        ray.cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
+        from mtlscale.config.registry.import_order import HELPERS
+
+        helpers = [sys.modules[name] for name in tuple(sys.modules) if name.partition(".")[0] in HELPERS]
+        for module in (sys.modules[function.__module__], *helpers):
+            ray.cloudpickle.register_pickle_by_value(module)

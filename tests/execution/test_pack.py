@@ -38,6 +38,7 @@ def test_histories_results_and_hidden_files_stay_here(
     monkeypatch.setenv("MTLSCALE_DATA", str(mine / "raw"))
     package = pack(str(experiment_file()), include=[mine])
     assert {name for name in package.copied if name.startswith("mine")} == {"mine/keep/helper.txt", "mine/table.csv"}
+    assert package.links == (mine / "link",)
     for never in (".git", "outputs", "raw"):
         with pytest.raises(UserError, match="never packed"):
             pack(str(experiment_file()), include=[mine / never])
@@ -62,3 +63,14 @@ def test_with_code_ships_the_packages_alone(experiment_file: Callable[..., Path]
     assert {"mtlscale/cli/__init__.py", "pipelines/image/digits.py"} <= set(package.copied)
     assert {name.split("/")[0] for name in package.copied} == {"mtlscale", "pipelines", "plugins"}
     assert not [name for name in package.copied if name.endswith(".pyc") or ".git" in name]
+
+
+def test_a_folder_of_the_users_does_not_mix_with_the_packages(
+    experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    mine = tmp_path / "pipelines"
+    mine.mkdir()
+    (mine / "__init__.py").write_text("")
+    assert "pipelines/__init__.py" in pack(str(experiment_file()), include=[mine]).copied
+    with pytest.raises(UserError, match="--include brings another pipelines, which --with-code takes along"):
+        pack(str(experiment_file()), include=[mine], with_code=True)

@@ -106,7 +106,7 @@ def test_runs_and_data_of_a_version_that_hashed_the_bytes_of_plugins_are_found(
     mine, home = plugin(tmp_path), Home(tmp_path / "home")
     path = experiment_file(plugins=f"[{own}, {mine}]", datasets="[counted]", methods="[own_rule, equal]")
     with monkeypatch.context() as before:
-        before.setattr(components, "code_hash", bytes_hash)
+        before.setattr(components, "plugin_hash", lambda path, source: bytes_hash(source))
         experiment = load_experiment(path)
         data = Datasets.prepare(experiment, lambda name: prepare("counted", {}, None, home.root))
         runs = list(experiment.runs(data.fingerprints))

@@ -63,6 +63,7 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job and return its exit status")] = True,
 ) -> None:
     """Run an experiment as a job on a Ray cluster; what is finished there is not run again."""
+    from mtlscale.config.places import storage_url
     from mtlscale.execution.cluster.job_bundle import bytes_in_words, check_secrets, pack
     from mtlscale.execution.cluster.submit import connect
 
@@ -73,8 +74,14 @@ def submit(
         )
 
     check_secrets(storage, source)
+    if storage:
+        storage_url(storage, "--storage")
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
+    if package.links:
+        shown = ", ".join(map(str, package.links[:3])) + (", …" if len(package.links) > 3 else "")
+        count = f"{len(package.links)} link{'' if len(package.links) == 1 else 's'}"
+        print(f"mtlscale: {count} left out: {shown}; --include what they lead to", file=sys.stderr)
 
     jobs = connect(address)
     options = {"--home": home, "--storage": storage, "--source": source}

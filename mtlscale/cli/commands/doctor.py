@@ -19,6 +19,7 @@ import typer
 from mtlscale.cli.options import HomeOption, console_of, home_of
 from mtlscale.cli.output.grid import grid
 from mtlscale.config import UserError, without_secrets
+from mtlscale.config.places import local_folder
 from mtlscale.records import Home, check_folder
 
 
@@ -123,6 +124,14 @@ def _machine(home: Home) -> Iterator[Finding]:
         else:
             yield Finding("ok", label, f"{folder}: {space:.0f} GiB free")
 
+    from mtlscale.execution.cluster.local_ray import session_folder
+
+    try:
+        folder, remark = session_folder()
+        yield Finding("note" if remark else "ok", "Ray's files", str(folder), remark.split(";")[0])
+    except UserError as error:
+        yield Finding("bad", "Ray's files", *str(error).split("; ", 1))
+
     shm = Path("/dev/shm")
     if shm.exists():
         space = shutil.disk_usage(shm).free / 2**30
@@ -158,13 +167,17 @@ def _data() -> Iterator[Finding]:
         yield Finding("note", SOURCES, "not set", "name a folder of raw data here, or pass --source")
         return
 
+    try:
+        raw_data = local_folder(folder, SOURCES)
+    except UserError as error:
+        yield Finding("bad", SOURCES, *str(error).split("; ", 1))
+        return
     for name in components.names("datasets"):
         cls = components.component("datasets", name)
         if cls.needs_source and cls.folder:
-            exists = Path(folder, cls.folder).exists()
-            yield Finding(
-                "ok" if exists else "note", f"data: {name}", f"{Path(folder, cls.folder)}" if exists else "not there"
-            )
+            path = raw_data / cls.folder
+            exists = path.exists()
+            yield Finding("ok" if exists else "note", f"data: {name}", str(path) if exists else "not there")
 
 
 def _services(address: str | None, tracking_uri: str | None) -> Iterator[Finding]:

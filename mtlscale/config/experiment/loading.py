@@ -15,6 +15,7 @@ from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.experiment import Experiment
 from mtlscale.config.experiment.models import DatasetSpec
 from mtlscale.config.paths import is_file
+from mtlscale.config.places import local_path
 from mtlscale.config.registry import components
 from mtlscale.config.registry.nearest import nearest
 from mtlscale.config.search.search_space import COMMON, Dimension
@@ -67,7 +68,7 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     if not isinstance(plugin_names, list | tuple) or not all(isinstance(name, str) for name in plugin_names):
         raise UserError(f"{file}: plugins is a list of files: `plugins: [my_method.py]`")
 
-    plugins = tuple(file.parent / plugin for plugin in plugin_names)
+    plugins = tuple(file.parent / local_path(plugin) for plugin in plugin_names)
     components.load_plugins(plugins)
     data["plugins"] = plugins
 
@@ -92,7 +93,7 @@ def experiment_of(
     for file_setting in files.named(data):
         file_setting.options[file_setting.key] = str(file_setting.resolve(file.parent))
     if isinstance(data.get("published"), str):
-        data["published"] = file.parent / data["published"]
+        data["published"] = file.parent / local_path(data["published"])
         if not is_file(data["published"]):
             raise UserError(f"{file}: published: {data['published']} does not exist; correct or drop the key")
 
@@ -118,7 +119,7 @@ def experiment_from(settings: Mapping[str, Any], origin: str) -> Experiment:
         UserError: For everything that a file would be refused for.
     """
     data = copy.deepcopy(dict(settings))
-    data["plugins"] = tuple(Path(plugin) for plugin in data.get("plugins") or ())
+    data["plugins"] = tuple(local_path(plugin) for plugin in data.get("plugins") or ())
     components.load_plugins(data["plugins"])
     return experiment_of(data, Path(origin))
 
@@ -140,7 +141,7 @@ def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:
 
     The path is set if the data set names its source, or if its files lie beside the experiment file.
     """
-    source = folder / (dataset.source or "")
+    source = folder / local_path(dataset.source or "")
     if dataset.source is None:
         exists = any((folder / name).exists() for name in dataset.build().files())
     else:

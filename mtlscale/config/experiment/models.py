@@ -358,6 +358,9 @@ class TrainingSpec(Model):
         return "off" if value is False else value
 
 
+_LEAST_SHARE = 1e-4  # of a CPU or GPU that Ray counts
+
+
 class ResourceSpec(Model):
     """The resources of one run.
 
@@ -365,13 +368,21 @@ class ResourceSpec(Model):
     """
 
     workers: int = Field(1, ge=1)  # processes that share every batch of a run
-    cpus_per_worker: float = Field(1, gt=0)  # as Ray counts them
+    cpus_per_worker: float = Field(1, ge=_LEAST_SHARE)  # as Ray counts them
     gpus_per_worker: float = Field(0, ge=0)  # with more than 0 a run trains on one
     # processes beside each worker that play the episodes a method asks for; 0: the worker plays them itself
     collectors: int = Field(0, ge=0)
     max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died or hung
     timeout_minutes: float = Field(120, gt=0)  # without a sign of life (an epoch's end) a worker is taken for hung
     start_minutes: float = Field(15, gt=0)  # with runs that wait and no worker that has come up, they are given up
+
+    @field_validator("gpus_per_worker")
+    @classmethod
+    def _divisible(cls, gpus: float) -> float:
+        """Refuse shares of GPUs that Ray does not give."""
+        if 0 < gpus < _LEAST_SHARE or (gpus > 1 and gpus != int(gpus)):
+            raise ValueError(f"{gpus:g} GPUs are no share that Ray gives; use a part of one, or a whole number")
+        return gpus
 
 
 class TrackingSpec(Model):

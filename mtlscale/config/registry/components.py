@@ -25,9 +25,11 @@ from mtlscale.config.errors import UserError
 from mtlscale.config.option_values import fitted
 from mtlscale.config.paths import is_file
 from mtlscale.config.registry.extensions import shipped_modules
+from mtlscale.config.registry.helpers import find_beside, helper_files, plugin_hash
+from mtlscale.config.registry.import_order import use_own_pipelines
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.registry.source_code import bytes_hash, code_hash
+from mtlscale.config.registry.source_code import bytes_hash
 from mtlscale.config.registry.synonyms import plain
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
@@ -219,6 +221,8 @@ def _shipped(kind: str) -> tuple[str, ...]:
 @functools.cache
 def _modules(kind: str) -> dict[str, str]:
     """Return name -> module of the shipped components of a kind, without importing any."""
+    if kind == "datasets":
+        use_own_pipelines()
     return {module.rpartition(".")[2]: module for module in shipped_modules(PACKAGES[kind], _FOLDERS.get(kind, kind))}
 
 
@@ -358,12 +362,18 @@ def load_plugins(paths: Sequence[Path]) -> None:
         UserError: If two plugins have the same file name, or define the same component.
     """
     paths_by_stem: dict[str, Path] = {}
+    helpers: dict[str, Path] = {}
     owners: dict[tuple[str, str], Path] = {}
     for path in paths:
         first_path = paths_by_stem.setdefault(path.stem, path)
         if first_path.absolute() != path.absolute():
             raise UserError(f"plugins {first_path} and {path} have the same name; rename one of the files")
-        for key in load_plugin(path):
+        components_here = load_plugin(path)
+        for name, file in helper_files(path, path.read_bytes()).items():
+            other = helpers.setdefault(name, file)
+            if other != file:
+                raise UserError(f"plugins import {other} and {file}, which have the same name; rename one")
+        for key in components_here:
             if owners.setdefault(key, path).absolute() != path.absolute():
                 raise UserError(f"plugins {owners[key]} and {path} both define the {key[0][:-1]} {key[1]}; rename one")
 
@@ -381,8 +391,13 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     if path.suffix != ".py":
         raise UserError(f"plugin {path} is no Python file (.py)")
 
+    use_own_pipelines()  # the plugin may import them
     source = path.read_bytes()
-    module = _imported(f"mtlscale_plugin_{path.stem}", path, (path.absolute(), source))
+    try:
+        helpers, digest = helper_files(path, source), plugin_hash(path, source)
+    except (SyntaxError, ValueError):
+        helpers, digest = {}, ""  # importing it says more
+    module = _imported(f"mtlscale_plugin_{path.stem}", path, (path.absolute(), source, digest), tuple(helpers))
     sys.modules[module.__name__] = module  # another file of this name may have been loaded since
 
     classes = _classes_of([module], f"plugin {path}")
@@ -391,7 +406,6 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
             f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
         )
 
-    digest = code_hash(source)
     FORMER_HASHES[digest] = bytes_hash(source)
 
     _register(classes, digest)
@@ -441,8 +455,9 @@ def _register(classes: dict[tuple[str, str], type[Component]], digest: str) -> N
 
 
 @functools.cache
-def _imported(name: str, path: Path, version: tuple[Path, bytes]) -> ModuleType:
-    """Import a plugin, once for each version of it: where its file is, since it may read others there, and its text."""
+def _imported(name: str, path: Path, version: tuple[Path, bytes, str], helpers: tuple[str, ...]) -> ModuleType:
+    """Import a plugin, once for each version of it: where its file is, since it may read others there, and its code."""
+    find_beside(path, helpers)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.registry.source_code import bytes_hash, code_hash
+from mtlscale.config.registry.helpers import plugin_hash
+from mtlscale.config.registry.source_code import bytes_hash
 
 MOST_BYTES = 1 << 20  # of a plugin file
 
@@ -42,7 +43,7 @@ def read_plugin(path: Path) -> PluginText:
         return PluginText(
             path,
             hashlib.sha256(source).hexdigest(),
-            (code_hash(source), bytes_hash(source)),
+            (plugin_hash(path, source), bytes_hash(source)),
             frozenset(_component_names(ast.parse(source))),
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 from mtlscale.config import ResourceSpec, UserError, without_secrets
+from mtlscale.config.registry import import_order
 from mtlscale.execution.cluster import local_ray, token
 from mtlscale.execution.ray_internals import internal, shown_entrypoint
 from mtlscale.execution.stopping import handle_again
@@ -53,9 +54,16 @@ def named(address: str | None) -> str | None:
     Raises:
         UserError: If the cluster does not answer.
     """
+    setting = "--address" if address else "RAY_ADDRESS"
     address = address or os.environ.get("RAY_ADDRESS")
     if address in (None, "", "local"):
         return None
+    if address.startswith(("http://", "https://")):
+        host = urlsplit(address).hostname or "HOST"
+        raise UserError(
+            f"{setting} {without_secrets(address)} is the address of a job server, which `mtlscale submit` takes; to "
+            f"join the cluster write HOST:PORT, such as {host}:6379, or ray://{host}:10001"
+        )
     if address != "auto":
         check_address(address)
     return address
@@ -79,6 +87,7 @@ def _settings(address: str | None) -> None:
             token.use_token()
         else:
             os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # a single node that listens on loopback
+            token.provide()
 
 
 def _to_stderr(text: str) -> None:
@@ -126,7 +135,12 @@ def _join(address: str | None, note: Callable[[str], None]) -> None:
         local_ray.start(note)
         return
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env=import_order.worker_environment(),
+        )
     except Exception as error:
         if not (isinstance(error, ValueError) or local_ray.is_start_failure(error)):
             raise

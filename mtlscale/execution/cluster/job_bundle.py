@@ -19,6 +19,8 @@ from mtlscale.config import (
     without_secrets,
 )
 from mtlscale.config import named_files as files
+from mtlscale.config.places import local_path
+from mtlscale.config.registry.helpers import helper_files
 
 LIMIT_MB = 100.0  # MiB
 # Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
@@ -36,6 +38,7 @@ class Package:
     file: str  # the experiment's, inside
     copied: Mapping[str, Path]  # name inside -> file here
     generated: Mapping[str, str]  # name inside -> its text
+    links: tuple[Path, ...] = ()  # that were left out, since they may lead anywhere
 
     @property
     def size(self) -> int:
@@ -93,9 +96,13 @@ def pack(
     file = find_experiment(experiment)
     settings = {"name": loaded.name, **read_settings(file, tuple(overrides))}
 
+    links: list[Path] = []
     copied: dict[str, Path] = {}
     plugins = {f"plugins/{index}/{path.name}": path for index, path in enumerate(loaded.plugins)}
     copied |= plugins
+    for index, path in enumerate(loaded.plugins):
+        helpers = helper_files(path, path.read_bytes())
+        copied |= {f"plugins/{index}/{helper}": file for helper, file in helpers.items()}
     if plugins:
         settings["plugins"] = list(plugins)
 
@@ -113,19 +120,23 @@ def pack(
 
     for index, dataset in enumerate(loaded.datasets):
         if dataset.source is not None:
-            raw_files = _named_data(Path(dataset.source), dataset.build().files())
+            raw_files = _named_data(Path(dataset.source), dataset.build().files(), links)
             copied |= {f"data/{index}/{name}": path for name, path in raw_files.items()}
             settings["datasets"][index]["source"] = f"data/{index}" if raw_files else dataset.source
 
     for path in include:
-        copied |= _included(path)
+        copied |= _included(path, links)
     if with_code:
-        copied |= _code()
+        code_files = _code()
+        for clash in {name.split("/")[0] for name in code_files} & {name.split("/")[0] for name in copied}:
+            raise UserError(f"--include brings another {clash}, which --with-code takes along; rename it")
+        copied |= code_files
 
     name = f"{file.stem}.yaml"
     if name in copied:
         raise UserError(f"--include brings another {name}; rename it, the experiment has that name")
-    return Package(loaded, name, copied, {name: yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)})
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    return Package(loaded, name, copied, {name: text}, tuple(links))
 
 
 def check_secrets(*addresses: str | None) -> None:
@@ -138,48 +149,46 @@ def check_secrets(*addresses: str | None) -> None:
             )
 
 
-def _named_data(source: Path, names: Iterable[str]) -> dict[str, Path]:
+def _named_data(source: Path, names: Iterable[str], links: list[Path]) -> dict[str, Path]:
     """Return the raw data that a data set's options name; nothing unless all of them are here."""
     raw_files: dict[str, Path] = {}
     for name in names:
         path = source / name
         if not path.exists():
             return {}
-        raw_files |= {name: path} if path.is_file() else {f"{name}/{p.relative_to(path)}": p for p in _files(path)}
+        files_below = [path] if path.is_file() else _files(path, links)
+        raw_files |= {str(Path(name, file.relative_to(path))): file for file in files_below}
     return raw_files
 
 
-def _included(path: Path) -> dict[str, Path]:
+def _included(path: Path, links: list[Path]) -> dict[str, Path]:
     if not path.exists():
         raise UserError(f"--include {path} does not exist")
     if _never(path.absolute().name) or path.resolve() in _kept_apart():
         raise UserError(f"--include {path}: data, results, histories and hidden files are never packed")
     if path.is_file():
         return {path.name: path}
-    return {f"{path.absolute().name}/{file.relative_to(path)}": file for file in _files(path)}
+    return {f"{path.absolute().name}/{file.relative_to(path)}": file for file in _files(path, links)}
 
 
 def _code() -> dict[str, Path]:
-    import pipelines
+    from mtlscale.config.registry import import_order
 
     code_files: dict[str, Path] = {}
-    for folder in (Path(__file__).parents[2], Path(str(pipelines.__file__)).parent):
-        code_files |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _files(folder)}
+    for folder in (Path(__file__).parents[2], import_order.FOLDER):
+        code_files |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _files(folder, [])}
     return code_files
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder that may be packed, without links, since they may lead anywhere."""
+def _files(folder: Path, links: list[Path]) -> Iterator[Path]:
+    """Yield the files below a folder that may be packed; add to `links` what is left out since it may lead anywhere."""
     excluded = _kept_apart()
     for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not _never(name) and not Path(parent, name).is_symlink() and Path(parent, name).resolve() not in excluded
-        )
-        for name in sorted(names):
-            if not _never(name) and not Path(parent, name).is_symlink():
-                yield Path(parent, name)
+        permitted = [Path(parent, name) for name in sorted((*folders, *names)) if not _never(name)]
+        links += [path for path in permitted if path.is_symlink()]
+        real = [path for path in permitted if not path.is_symlink()]
+        folders[:] = [path.name for path in real if path.name in folders and path.resolve() not in excluded]
+        yield from (path for path in real if path.name in names)
 
 
 def _never(name: str) -> bool:
@@ -189,4 +198,4 @@ def _never(name: str) -> bool:
 def _kept_apart() -> set[Path]:
     """Return the folders of data and results that the environment names."""
     configured = (os.environ.get("MTLSCALE_HOME"), os.environ.get("MTLSCALE_DATA"))
-    return {Path(name).resolve() for name in configured if name}
+    return {local_path(name).resolve() for name in configured if name}

@@ -5,23 +5,29 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 
 from mtlscale.config import UserError
+from mtlscale.config.registry import import_order
 from mtlscale.execution import ray_internals
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.stopping import deaf_children
+from mtlscale.records import is_full
 
 ATTEMPTS = 2
 NOTE_SECONDS = 15.0  # until the user hears that Ray is still starting
 WAIT_VARIABLE = "MTLSCALE_RAY_START_SECONDS"
 _LEAST_SECONDS, _MOST_SECONDS = 60, 600
 _RETRY_SECONDS = 0.1
+_SOCKET_BYTES = 107 if sys.platform.startswith("linux") else 103  # of a socket's path, at most
+_SESSION_BYTES = len("/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store.1")
 
 
 class _RayletTimeoutError(Exception):
@@ -53,17 +59,28 @@ def start(note: Callable[[str], None]) -> None:
     """
     import ray
 
-    temporary_folder = ray_internals.internal("ray._common.utils.get_default_ray_temp_dir")
+    folder, remark = session_folder()
+    if remark:
+        note(remark)
     for attempt in range(1, ATTEMPTS + 1):
         before, began = _children(), time.monotonic()
         try:
             with _said_once(note), _patient_for_raylet(), deaf_children():
-                ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(
+                    address="local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    _temp_dir=str(folder),
+                    runtime_env=import_order.worker_environment(),
+                )
             busy_machine.note_ray_start(time.monotonic() - began)
             return
         except Exception as error:
             if not is_start_failure(error):
-                raise
+                if is_full(error) or not isinstance(error, OSError | ValueError):
+                    raise
+                raise UserError(f"Ray does not start on this machine: {' '.join(str(error).split())[:400]}") from None
             busy_machine.note_ray_start(time.monotonic() - began)  # the next start may take longer
             _clear_away(before)
             cause = " ".join(str(error).split())
@@ -74,12 +91,43 @@ def start(note: Callable[[str], None]) -> None:
     raise UserError(
         f"Ray did not start in {ATTEMPTS} attempts ({_first_sentence(cause)}; {busy_machine.in_words()}): repeat the "
         f"command when the machine is less busy, or with {WAIT_VARIABLE}={2 * start_seconds() or _LEAST_SECONDS} for "
-        f"more time; Ray's logs are in {temporary_folder()}/session_latest/logs"
+        f"more time; Ray's logs are in {folder}/session_latest/logs"
     )
 
 
+def session_folder() -> tuple[Path, str]:
+    """Return the folder for a local Ray's sessions, and a remark if it is another one than the environment says.
+
+    Raises:
+        UserError: If there is none that can be written and whose name leaves room for those of sockets.
+    """
+    variable = next((name for name in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(name)), "")
+    usual = Path(os.environ.get(variable) or "/tmp", "ray").absolute()
+    obstacle = _obstacle(usual)
+    if not obstacle:
+        return usual, ""
+
+    named = f"{variable} = {usual.parent}" if variable else str(usual.parent)
+    for parent in ("/tmp", "/var/tmp", "/dev/shm"):
+        folder = Path(parent, f"ray-{os.getuid()}")
+        if not _obstacle(folder):
+            return folder, f"{named} {obstacle}; Ray's files are in {folder}"
+    raise UserError(f"{named} {obstacle}; set RAY_TMPDIR to a short folder that can be written")
+
+
+def _obstacle(folder: Path) -> str:
+    """Return why Ray cannot keep its sessions in a folder; "" if it can."""
+    if len(os.fsencode(folder)) > _SOCKET_BYTES - _SESSION_BYTES:
+        return f"is too long for Ray's sockets (of {_SOCKET_BYTES} bytes at most)"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return "cannot be written"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written"
+
+
 def is_start_failure(error: Exception) -> bool:
-    """Return whether Ray or the machine caused the error; others, such as a full disk, explain themselves."""
+    """Return whether Ray did not come up in time, so that another attempt may help."""
     import ray
 
     # Ray raises bare exceptions where a node or its GCS does not come up.

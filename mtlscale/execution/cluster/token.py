@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -39,6 +40,23 @@ def use_token() -> None:
             raise UserError(f"RAY_AUTH_TOKEN_PATH {path} is empty; it should hold the cluster's token")
     if path or os.environ.get("RAY_AUTH_TOKEN"):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def provide() -> None:
+    """Provide a token for a local Ray where it cannot keep one, in a home folder that is not there; before Ray starts.
+
+    Ray writes one to `~/.ray`, and ends where that fails.
+    """
+    if {"RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN"} & os.environ.keys():
+        return
+    try:
+        folder = Path.home() / ".ray"
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = (folder / "auth_token").is_file() or os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError):
+        writable = False
+    if not writable:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def check_token(address: str) -> None:

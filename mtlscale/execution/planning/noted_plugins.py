@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtlscale.config import PARTS
-from mtlscale.config.registry.source_code import bytes_hash, code_hash
+from mtlscale.config import PARTS, UserError
+from mtlscale.config.registry.helpers import plugin_hash
+from mtlscale.config.registry.source_code import bytes_hash
 from mtlscale.execution.planning.status import read_plan, read_plugins
 from mtlscale.records import FoundRun, Home
 
@@ -36,6 +37,6 @@ def _current_hashes(path: Path) -> set[str]:
     """Return the hashes of a file's code, as this and as earlier versions compute them; none if it is no Python."""
     try:
         source = path.read_bytes()
-        return {code_hash(source), bytes_hash(source)}
-    except (OSError, SyntaxError, ValueError):
+        return {plugin_hash(path, source), bytes_hash(source)}
+    except (OSError, SyntaxError, ValueError, UserError):
         return set()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtlscale.config.registry.source_code import code_hash
+from mtlscale.config.registry.helpers import plugin_hash
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 
 PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was last started
@@ -49,7 +49,7 @@ def write_plan(home: Home, experiment: str, entries: Iterable[PlanEntry], plugin
     content = {
         "runs": list(dict.fromkeys(row[0] for row in rows)),
         "rows": rows,
-        "plugins": {str(path.absolute()): code_hash(path.read_bytes()) for path in plugins},
+        "plugins": {str(path.absolute()): plugin_hash(path, path.read_bytes()) for path in plugins},
     }
     write_atomically(home.experiment(experiment) / PLAN, json.dumps(content).encode())
 

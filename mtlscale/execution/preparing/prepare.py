@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mtlscale.config import FORMER_HASHES, UserError, build, plugin_error, same_source, source_hash
+from mtlscale.config.places import local_folder, local_path
 from mtlscale.data.format.manifest import MANIFEST, ORIGIN, SourceInfo, damage, read_manifest
 from mtlscale.data.remote import deliver, fetch, fetch_manifests, key_of
 from mtlscale.records import check_folder, new_folders
@@ -106,7 +107,7 @@ def _check_there(name: str, source: Path | str) -> None:
     """Raise `UserError` if a source does not exist, although this data set needs none."""
     from pipelines import is_remote
 
-    if not is_remote(source) and not Path(source).exists():
+    if not is_remote(source) and not local_path(source).exists():
         raise UserError(f"source {source} does not exist; correct it, or drop it: {name} needs none")
 
 
@@ -233,10 +234,10 @@ def _find_source(pipeline: Pipeline, source: Path | str | None, home: Path) -> P
                 source = fetch_source(pipeline.name, source, pipeline.hub, downloads)
                 if downloads.is_dir():
                     _remove_abandoned(downloads, "**/.download-*")
-        return pipeline.locate(Path(source))
+        return pipeline.locate(local_path(source))
 
     if os.environ.get(SOURCES) and pipeline.folder:
-        default_folder = Path(os.environ[SOURCES], pipeline.folder)
+        default_folder = local_folder(os.environ[SOURCES], SOURCES) / pipeline.folder
         if default_folder.exists():
             return pipeline.locate(default_folder)
 

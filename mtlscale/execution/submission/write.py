@@ -17,6 +17,7 @@ import yaml
 
 from mtlscale.config import RESULTS_VERSION, Experiment, UserError
 from mtlscale.config.named_files import named
+from mtlscale.config.registry.helpers import helper_files
 from mtlscale.execution.planning.plan import records_of
 from mtlscale.execution.submission.validate import Checked, check, file_hash, stated
 from mtlscale.records import Home, RunRecord, write_atomically
@@ -55,6 +56,13 @@ def contribute(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is there already and not empty; name a new folder")
+
+    for plugin in experiment.plugins:
+        if helpers := helper_files(plugin, plugin.read_bytes()):
+            raise UserError(
+                f"{experiment.name} cannot be contributed: {plugin.name} imports {', '.join(helpers)} beside it; "
+                "readers look at one file, so put that into it"
+            )
 
     records = records_of(experiment, home, epochs=False)
     if not records:

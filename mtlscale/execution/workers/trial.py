@@ -193,7 +193,7 @@ class Trial:
                 write(trainer, folder)
 
         model = trainer.chosen_state if self.options.models and record.status == "finished" else None
-        keep_record(folder, record, model, _storage(self.options) if self.resumes else None)
+        trainer.notes += keep_record(folder, record, model, _storage(self.options) if self.resumes else None)
 
 
 def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
@@ -235,7 +235,9 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
             run, record = event
             if run.run_id not in remaining:
                 continue  # the second of the same run
-            keep_record(remaining.pop(run.run_id).folder, record, trainer.states.pop(run.run_id, None), storage)
+            folder = remaining.pop(run.run_id).folder
+            for note in keep_record(folder, record, trainer.states.pop(run.run_id, None), storage):
+                yield Noted(run.run_id, note)
             yield RunEnded(run.run_id, record)
     except Exception as error:
         for run_id, job in remaining.items():
@@ -248,15 +250,18 @@ def _recorded_end(job: Job) -> RunEnded | None:
     return None if record is None or record.status == "failed" else RunEnded(job.run.run_id, record)
 
 
-def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, storage: Storage | None) -> None:
+def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, storage: Storage | None) -> list[str]:
     """Write what a run leaves that came to its end, and publish it.
 
     Of a failed run the cause is kept, and its checkpoint: it is tried again.
+
+    Returns:
+        A remark if it could not be published: the run has ended well, and its results are on this machine.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if record.status == "failed":
         (folder / "error.txt").write_text(f"{record.error}\n", encoding="utf-8")
-        return
+        return []
 
     if model is not None:
         from mtlscale.training.engine import checkpoint
@@ -268,7 +273,11 @@ def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None
 
     clear_temporaries(folder)  # of workers that were killed
     if storage is not None:
-        storage.put_results(folder)
+        try:
+            storage.put_results(folder)
+        except UserError as error:
+            return [f"{error}; its results are in {folder} alone"]
+    return []
 
 
 def fail(job: Job, error: Exception) -> RunRecord:

@@ -8,18 +8,28 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mtlscale.config import Run, load_plugin, without_secrets
+from mtlscale.config.registry.helpers import helper_files
 from mtlscale.execution import temp_files as leftovers
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.workers.allocator import keep_freed_memory
 from mtlscale.execution.workers.jobs import Options
 from mtlscale.records import RunRecord
 
-Plugin = tuple[str, str]  # the path of its file where the driver runs, and its text
+# The path of its file where the driver runs, and the texts of the file and of its helpers by their names there.
+Plugin = tuple[str, dict[str, str]]
 
 
 def sources(plugins: Iterable[str]) -> list[Plugin]:
     """Return plugins as they travel to workers, whose machines may not have the files."""
-    return [(plugin, Path(plugin).read_text(encoding="utf-8")) for plugin in plugins]
+    files = {plugin: {Path(plugin).name: Path(plugin), **_helpers(Path(plugin))} for plugin in plugins}
+    return [
+        (plugin, {name: file.read_text(encoding="utf-8") for name, file in files_beside.items()})
+        for plugin, files_beside in files.items()
+    ]
+
+
+def _helpers(plugin: Path) -> dict[str, Path]:
+    return helper_files(plugin, plugin.read_bytes())
 
 
 def setup(threads: int, plugins: Sequence[Plugin]) -> None:
@@ -28,12 +38,18 @@ def setup(threads: int, plugins: Sequence[Plugin]) -> None:
 
     keep_freed_memory()
     torch.set_num_threads(max(1, threads))
-    for name, source in plugins:
+    for name, texts in plugins:
         path = Path(name)
-        if not path.is_file() or path.read_text(encoding="utf-8") != source:
+        if not all(_has(path.parent / file, text) for file, text in texts.items()):
             path = Path(tempfile.mkdtemp(prefix=leftovers.prefix("plugin"))) / path.name
-            path.write_text(source, encoding="utf-8")
+            for file, text in texts.items():
+                (path.parent / file).parent.mkdir(parents=True, exist_ok=True)
+                (path.parent / file).write_text(text, encoding="utf-8")
         load_plugin(path)
+
+
+def _has(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
 
 
 def device() -> str:

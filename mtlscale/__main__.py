@@ -1,0 +1,5 @@
+"""Run the command line as `python -m mtlscale`."""
+
+from mtlscale.cli import main
+
+main()
