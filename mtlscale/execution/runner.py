@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from mtlscale.config import Experiment, Run
+from mtlscale.config import Experiment, Run, loaded
 from mtlscale.data import read_manifest
 from mtlscale.data.quality_warnings import left_out, remarks
 from mtlscale.data.remote import publish
@@ -89,9 +89,9 @@ def plan(
 
 
 def run(
-    experiment: Experiment,
+    experiment: Experiment | Path | str,
     *,
-    home: Home | Path | None = None,
+    home: Home | Path | str | None = None,
     source: Path | None = None,
     address: str | None = None,
     download: bool = True,
@@ -105,7 +105,7 @@ def run(
     checkpoint.
 
     Args:
-        experiment: The experiment.
+        experiment: The experiment, its file, or the name of a shipped one.
         home: The home folder.
         source: Where the raw data are, if they have to be prepared.
         address: A Ray cluster to join; default is $RAY_ADDRESS, or a local Ray for the time.
@@ -119,7 +119,7 @@ def run(
         Interrupted: A KeyboardInterrupt, when Ctrl-C or SIGTERM has ended it.
     """
     check_client()
-    home, observer = _home(home), observer or Silent()
+    experiment, home, observer = loaded(experiment), _home(home), observer or Silent()
     _check(experiment, home, address)
 
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
@@ -228,7 +228,7 @@ def sweep(
             return search_result
 
 
-def _home(home: Home | Path | None) -> Home:
+def _home(home: Home | Path | str | None) -> Home:
     return home if isinstance(home, Home) else Home.at(None if home is None else Path(home))
 
 

@@ -112,3 +112,19 @@ def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
     assert result_text(record.model_copy(update={"main_metrics": many, "metrics": {"test": values}})).endswith(
         "· 2 more"
     )
+
+
+def test_the_last_counts_of_a_job_are_in_its_log(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    data = uneven()
+    experiment = small(methods="[equal, mgda, stl]")
+    runs = list(experiment.runs({"uneven": data.manifest.fingerprint}))
+    monkeypatch.setenv("MTLSCALE_PROGRESS", "lines")  # a line a second at most
+    with ExperimentBar(Console(file=io.StringIO()), experiment) as bar:
+        bar.planned(Plan(experiment, tuple(PlannedRun(run, "new") for run in runs), {}, {"uneven": data.manifest}), 1)
+        for run in runs:
+            bar.finished(run, train(run, data))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("progress: ")]
+    assert lines[-1] == f"progress: {3 * len(runs)}/{3 * len(runs)} epochs, {len(runs)}/{len(runs)} runs"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mtlscale.cli.output.json_events import JsonEvents
     from mtlscale.config import Experiment, Run
+    from mtlscale.execution.job_progress import JobProgress
     from mtlscale.execution.planning.plan import Plan
     from mtlscale.execution.planning.status import ExperimentStatus
     from mtlscale.execution.tuning.sweep import SweepPlan
@@ -40,6 +41,7 @@ class ExperimentBar:
         self._left: dict[str, int] = {}
         self._done = self._runs = 0
         self._last_line = float("-inf")
+        self._printed: JobProgress | None = None
         self._noun = "runs"
         self._log = None if console.is_terminal else EpochLog()
 
@@ -51,6 +53,8 @@ class ExperimentBar:
     def __exit__(self, *_: object) -> None:
         self._status.stop()
         self._bar.stop()
+        if self._task is not None:
+            self._print_line(last=True)
 
     def watching(self, status: ExperimentStatus) -> None:
         self._status.update(f"{self._name}: {status.done} of {status.runs} runs are done")
@@ -134,15 +138,18 @@ class ExperimentBar:
         self._bar.update(self._task, advance=max(0, previous - remaining), description=self._label())
         self._print_line()
 
-    def _print_line(self) -> None:
-        """Print the bar as a line in a job, for whoever follows its log."""
+    def _print_line(self, *, last: bool = False) -> None:
+        """Print the bar as a line in a job, for whoever follows its log; the last counts however soon."""
         now = time.monotonic()
-        if os.environ.get("MTLSCALE_PROGRESS") == "lines" and now - self._last_line >= _TELL_SECONDS:
-            from mtlscale.execution.job_progress import JobProgress
+        if os.environ.get("MTLSCALE_PROGRESS") != "lines" or (now - self._last_line < _TELL_SECONDS and not last):
+            return
+        from mtlscale.execution.job_progress import JobProgress
 
-            self._last_line = now
-            task = self._bar.tasks[-1]
-            print(JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs), flush=True)
+        task = self._bar.tasks[-1]
+        progress = JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs)
+        if progress != self._printed:
+            print(progress, flush=True)
+        self._last_line, self._printed = now, progress
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
         self.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import sys
 import unicodedata
+from contextlib import suppress
 
 # What stands for signs that tables and messages use; others lose their accents, or become a question mark.
 _PLAIN = {"·": "-", "±": "~", "−": "-", "–": "-", "×": "x", "…": ".", "≈": "~", "Δ": "D", "∠": "<", "η": "n", "✓": "+"}
@@ -15,7 +16,8 @@ def make_tolerant() -> None:
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # else a stream of somebody's program
-            stream.reconfigure(errors="plain")
+            with suppress(OSError):  # one that another process began, and that cannot seek
+                stream.reconfigure(errors="plain")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -74,6 +74,17 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     return experiment_of(data, file, root=root, overrides=overrides)
 
 
+def loaded(experiment: Experiment | Path | str) -> Experiment:
+    """Return an experiment that is given as one, by its file, or by the name of a shipped one."""
+    if isinstance(experiment, Experiment):
+        return experiment
+    if isinstance(experiment, str | Path):
+        return load_experiment(experiment)
+    raise UserError(
+        f"an experiment is a file, a name, or what `load_experiment` returns, not a {type(experiment).__name__}"
+    )
+
+
 def experiment_of(
     settings: dict[str, Any], file: Path, *, root: Any = None, overrides: tuple[str, ...] = ()
 ) -> Experiment:

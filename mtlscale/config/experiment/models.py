@@ -349,7 +349,7 @@ class TrainingSpec(Model):
     stream_window: int = Field(16, ge=1)  # blocks (at most 1,024 samples each) that stream mixes
     # Train the seeds of a method as one batched model where its parts allow it: much faster for small runs, other last
     # digits than alone. Such runs have no checkpoints.
-    seeds_together: bool = Field(False, exclude_if=lambda together: not together)  # no part of a spec by default
+    seeds_together: bool = Field(False, exclude_if=lambda together: not together)
 
     @field_validator("amp", mode="before")
     @classmethod

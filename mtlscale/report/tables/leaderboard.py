@@ -113,6 +113,12 @@ class Leaderboard:
         """
         return overall(self.tables, rope)
 
+    def __repr__(self) -> str:
+        """Return the tables as a terminal shows them, as wide as it is, else 120 columns."""
+        from mtlscale.report.formats.terminal import plain_text
+
+        return plain_text(self.to_rich())
+
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""
         from mtlscale.report.formats.notebook import in_a_notebook
