@@ -20,7 +20,7 @@ from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.monitoring import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
-from mtlscale.execution.planning.check import check_goes_together
+from mtlscale.execution.planning.check import check_goes_together, weight_notes
 from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
 from mtlscale.execution.planning.reader_report import reading
 from mtlscale.execution.planning.status import PlanEntry, read_plan, write_plan
@@ -407,6 +407,8 @@ def _execute(
 
     slots = cluster.slots(experiment.resources, len(jobs))
     observer.planned(the_plan, slots)
+    for line in weight_notes(planned.run for planned in the_plan.todo):
+        observer.note(line)
     for name, text in reading(the_plan):
         log.info("data", extra={"dataset": name, "text": text})
 

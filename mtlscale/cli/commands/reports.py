@@ -162,9 +162,7 @@ def leaderboard(
         merged=gathered,
         board=board,
         title=", ".join(experiments),
-        overall=_overall(gathered, board, rope)
-        if overall or (overall is None and form != "csv" and not names)
-        else None,
+        overall=_overall(gathered, board, rope) if overall or (overall is None and by_default) else None,
         pairs={name: of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
         columns=names,
         label=label or "",
