@@ -218,7 +218,8 @@ _EXAMPLES = {
 _OF_VALUES = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 _NUMBERS = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "an integer"),
-    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "finite_number": "a finite number",
 }
 _LISTS = ("tuple_type", "list_type")
 _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")

@@ -11,6 +11,7 @@ from torch import Tensor
 from mtlscale.config import Task, TaskSuite
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -34,6 +35,20 @@ class Prediction:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def to_pandas(self, *, probabilities: bool = False) -> pd.DataFrame:
+        """Return a row per sample, with the columns that `mtlscale predict` writes.
+
+        Args:
+            probabilities: Add a column for each class, `<task>.p.<class>`.
+        """
+        import pyarrow as pa
+
+        from mtlscale.inference.results import columns_of
+
+        columns = columns_of(self, self.task.name, f"{self.task.name}.", probabilities=probabilities)
+        frame: pd.DataFrame = pa.table(columns).to_pandas()
+        return frame
+
     @property
     def confidence(self) -> NDArray[Any] | None:
         """The probability [N] of each label if a sample has one label that is a class; else None."""
@@ -49,9 +64,15 @@ class Prediction:
         return certainty
 
 
+def scaling_of(suite: TaskSuite, task: str) -> tuple[float, float]:
+    """Return what was subtracted from a task's targets, and what they were then divided by."""
+    mean, deviation = suite.extras.get("target_scaling", {}).get(task, (0.0, 1.0))
+    return float(mean), float(deviation)
+
+
 def in_units(suite: TaskSuite, task: str, numbers: NDArray[Any]) -> NDArray[Any]:
     """Return numbers of a regression in the units of the raw data, if its pipeline noted how it scaled them."""
-    mean, deviation = suite.extras.get("target_scaling", {}).get(task, (0.0, 1.0))
+    mean, deviation = scaling_of(suite, task)
     return numbers if (mean, deviation) == (0.0, 1.0) else numbers * deviation + mean
 
 

@@ -460,14 +460,14 @@ def _imported(name: str, path: Path, version: tuple[Path, bytes]) -> ModuleType:
 
     try:
         spec.loader.exec_module(module)
-    except UserError as error:
-        sys.modules.pop(name)
-        raise UserError(f"plugin {_error_location(path, error)}: {error}") from error
     except (Exception, SystemExit) as error:
         sys.modules.pop(name)
         if previous_module is not None:
             sys.modules[name] = previous_module
-        raise UserError(f"plugin {_error_location(path, error)} cannot be imported: {_first_line(error)}") from error
+        where = f"plugin {_error_location(path, error)}"
+        if isinstance(error, UserError):
+            raise UserError(f"{where}: {error}") from error
+        raise UserError(f"{where} cannot be imported: {_first_line(error)}") from error
     return module
 
 
