@@ -9,6 +9,7 @@ from mtlscale.lazy import lazily
 if TYPE_CHECKING:
     from mtlscale.config.addresses import without_secrets
     from mtlscale.config.errors import UserError
+    from mtlscale.config.experiment.defaults import defaults_file
     from mtlscale.config.experiment.experiment import FLOORS, Experiment
     from mtlscale.config.experiment.loading import (
         SHIPPED,
@@ -111,6 +112,7 @@ __all__ = [
     "check_metric",
     "component",
     "default_space",
+    "defaults_file",
     "differences",
     "entering",
     "experiment_from",

@@ -16,8 +16,8 @@ from mtlscale.inference.inputs.features import Unfamiliar
 from mtlscale.inference.inputs.files import input_chunks
 from mtlscale.inference.labels import LabelMeter
 from mtlscale.inference.model import ExportedModel
-from mtlscale.inference.predictions import Prediction, in_units, prediction_of
-from mtlscale.inference.results import Sink, columns_of
+from mtlscale.inference.predictions import Prediction, columns_of, in_units, prediction_of
+from mtlscale.inference.results import Sink
 from mtlscale.records import Metrics
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def predict_files(
 ) -> PredictionSummary:
     """Predict raw inputs, and write a row for each with its number or path.
 
-    A row has the columns of `results.columns_of` for each task, `<task>` and `<task>.…`. If a table names the task of
-    each row, it has `task`, `label`, `score` instead.
+    A row has the columns of `columns_of` for each task, `<task>` and `<task>.…`. If a table names the task of each row,
+    it has `task`, `label`, `score` instead.
     """
     summary = PredictionSummary(LabelMeter(model.suite))
     by_task = model.suite.inputs == "per_task" and not task

@@ -12,6 +12,7 @@ from mtlscale.config import Task, TaskSuite
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 
@@ -42,8 +43,6 @@ class Prediction:
             probabilities: Add a column for each class, `<task>.p.<class>`.
         """
         import pyarrow as pa
-
-        from mtlscale.inference.results import columns_of
 
         columns = columns_of(self, self.task.name, f"{self.task.name}.", probabilities=probabilities)
         frame: pd.DataFrame = pa.table(columns).to_pandas()
@@ -96,3 +95,36 @@ def prediction_of(suite: TaskSuite, task: Task, scores: Tensor) -> Prediction:
 
     numbers = in_units(suite, task.name, scores.numpy())
     return Prediction(task, numbers, None, numbers.squeeze(1) if task.outputs == 1 else numbers)
+
+
+def columns_of(prediction: Prediction, label: str, prefix: str, *, probabilities: bool = False) -> dict[str, pa.Array]:
+    """Return the columns of a prediction.
+
+    `label` has the labels, as nested lists for maps and multi-label tasks; `<prefix>score` the label's probability, if
+    it is a class; with `probabilities`, `<prefix>p.<class>` the probability of each class.
+    """
+    import pyarrow as pa
+
+    columns = {label: _array(prediction.labels)}
+    certainty, class_probabilities = prediction.confidence, prediction.probabilities
+    if certainty is not None:
+        columns[f"{prefix}score"] = pa.array(certainty)
+
+    if not probabilities or class_probabilities is None:
+        return columns
+    if class_probabilities.ndim == 2 and class_probabilities.shape[1] > 1:
+        names = prediction.task.classes or tuple(map(str, range(class_probabilities.shape[1])))
+        return columns | {
+            f"{prefix}p.{name}": pa.array(class_probabilities[:, index]) for index, name in enumerate(names)
+        }
+    return columns | {
+        f"{prefix}p": _array(
+            class_probabilities.squeeze(1) if class_probabilities.shape[1] == 1 else class_probabilities
+        )
+    }
+
+
+def _array(values: Any) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values if values.ndim == 1 and values.dtype != object else values.tolist())

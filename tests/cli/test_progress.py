@@ -151,7 +151,7 @@ def test_a_search_speaks_every_so_often(
     class Screen(Console):
         def print(self, *parts: object, **settings: object) -> None:
             super().print(*parts, **settings)  # type: ignore[arg-type]
-            if "of 3 trials" in str(parts[0]):
+            if "of 3 trials" in str(parts):
                 spoken.set()
 
     with ExperimentBar(Screen(file=screen, width=60), experiment) as bar:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from mtlscale.config import named_files as files
 from mtlscale.config.errors import UserError
+from mtlscale.config.experiment.defaults import defaults_file, merged, read_defaults
 from mtlscale.config.experiment.experiment import Experiment
 from mtlscale.config.experiment.models import DatasetSpec
 from mtlscale.config.paths import is_file, is_folder
@@ -153,8 +154,16 @@ def _origin_of(file: Path, root: Any, overrides: tuple[str, ...], location: tupl
         if path == parts[: len(path)]:
             return f"--set {override}"
 
+    _, default_root = read_defaults(file)
+    if location and default_root is not None and str(location[0]) not in _keys_of(root):
+        file, root = defaults_file(file) or file, default_root
     line = line_of(root, location)
     return f"{file}:{line}" if line else str(file)
+
+
+def _keys_of(root: Any) -> set[str]:
+    """Return the keys of a file's YAML nodes."""
+    return {key.value for key, _ in getattr(root, "value", ())}
 
 
 def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:
@@ -185,6 +194,7 @@ def _read_settings(file: Path, overrides: tuple[str, ...]) -> tuple[dict[str, An
     if not isinstance(data, dict):
         raise UserError(f"{file}: an experiment file is a mapping with `name`, `datasets` and `methods`")
     data = {key: value for key, value in data.items() if not str(key).startswith("x-")}  # a place for YAML's anchors
+    data = merged(read_defaults(file)[0], data)
     for override in overrides:
         _set(data, override)
     return data, root
