@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from command import mtlscale, refused
 
-from mtlscale.config import Run, TrainingSpec, UserError, load_experiment, nearest
+from mtlscale import run
+from mtlscale.config import Run, TrainingSpec, UserError, find_experiment, load_experiment, loaded, nearest
 from mtlscale.config.registry.components import names
 from mtlscale.config.registry.synonyms import _ELSEWHERE, names_here, plain
 from mtlscale.data.format.prepared import PreparedData
@@ -205,3 +206,20 @@ def test_things_of_another_kind_are_named_as_such(arguments: tuple[str, ...], me
     with contextlib.chdir(tmp_path):
         answer = refused(*(str(tmp_path) if argument == "FOLDER" else argument for argument in arguments))
     assert re.search(message, answer), answer
+
+
+@pytest.mark.parametrize(
+    ("experiment", "message"),
+    [
+        ("quikstart", "did you mean quickstart"),
+        ("nowhere.yaml", "nowhere.yaml does not exist"),
+        (Path("nowhere.yaml"), "nowhere.yaml does not exist"),
+        (None, "an experiment is a file, a name, .*, not None"),
+        ({"methods": ["stl"]}, "not a dict"),
+    ],
+)
+def test_run_takes_names_and_paths(experiment: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        run(experiment, home=str(tmp_path / "home"))  # type: ignore[arg-type]
+    assert not (tmp_path / "home").exists()
+    assert loaded("quickstart") == loaded(find_experiment("quickstart")) == loaded(load_experiment("quickstart"))
