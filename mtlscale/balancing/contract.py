@@ -177,6 +177,7 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
 
     if not isinstance(answer, tuple) or len(answer) != 2:
         actual = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
+        actual = "nothing" if answer is None else actual
         raise UserError(f"balancer {balancer.name} returns {actual}; {expectation}")
 
     weights, next_state = answer

@@ -26,7 +26,14 @@ class _WeightFunction(Balancer):
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         available = {"losses": losses, "gramian": gramian}
         arguments = {name: available[name] for name in self.inputs}
-        return type(self).function(**arguments, **_settings(self)).to(losses), state
+        weights = type(self).function(**arguments, **_settings(self))
+        if not isinstance(weights, Tensor):
+            actual = "nothing" if weights is None else f"a {type(weights).__name__}"
+            raise UserError(
+                f"balancer {self.name} returns {actual}; a function returns weights alone, a tensor of shape "
+                f"[{losses.shape[-1]}]; a class keeps a state"
+            )
+        return weights.to(losses), state
 
 
 class _DirectionFunction(JacobianBalancer):
@@ -49,6 +56,8 @@ class _DirectionFunction(JacobianBalancer):
 
 
 def balancer(
+    function: Callable[..., Tensor] | None = None,
+    /,
     *,
     needs: FunctionNeeds = "losses",
     heads: Literal["weighted", "mean", "sum"] | None = None,
@@ -70,6 +79,7 @@ def balancer(
     ```
 
     Args:
+        function: Not to be given: the decorator has brackets, `@balancer()`.
         needs: The cheapest input that suffices: "losses", "gramian" or "gradients".
         heads: How the tasks' own parameters are weighted (`Balancer.heads`); default: "weighted", with gradients "sum".
         source: The paper, for tables.
@@ -81,7 +91,10 @@ def balancer(
 
     Raises:
         TypeError: If the function's parameters are not as `needs` says.
+        UserError: If the brackets are missing.
     """
+    if function is not None:
+        raise UserError("write @balancer() above the function, or @balancer(needs=…)")
     if needs not in _INPUTS:
         raise TypeError(f"needs = {needs!r} is unknown; choose {', '.join(_INPUTS)}")
 

@@ -22,7 +22,10 @@ def print_mistake(error: Any) -> None:
         message = _unknown_option(error, option, context)
     else:
         command = "" if context is None else context.command_path
-        message = f"{error.format_message().rstrip('.')}; `{command or 'mtlscale'} --help` shows what it takes"
+        message = error.format_message().rstrip(".")
+        if "unexpected extra argument" in message and "--targets" in sys.argv:
+            message += "; several targets are divided by commas, --targets A,B"
+        message += f"; `{command or 'mtlscale'} --help` shows what it takes"
     print(f"mtlscale: {' '.join(message.split())}", file=sys.stderr)
 
 

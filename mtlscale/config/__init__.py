@@ -9,12 +9,14 @@ from mtlscale.lazy import lazily
 if TYPE_CHECKING:
     from mtlscale.config.addresses import without_secrets
     from mtlscale.config.errors import UserError
+    from mtlscale.config.experiment.defaults import defaults_file
     from mtlscale.config.experiment.experiment import FLOORS, Experiment
     from mtlscale.config.experiment.loading import (
         SHIPPED,
         experiment_from,
         find_experiment,
         load_experiment,
+        loaded,
         parse_override,
         read_settings,
         shipped,
@@ -110,6 +112,7 @@ __all__ = [
     "check_metric",
     "component",
     "default_space",
+    "defaults_file",
     "differences",
     "entering",
     "experiment_from",
@@ -120,6 +123,7 @@ __all__ = [
     "knob",
     "load_experiment",
     "load_plugin",
+    "loaded",
     "method_name",
     "names",
     "nearest",

@@ -35,7 +35,10 @@ class Model(BaseModel):
     def _plain(cls, value: Any, info: ValidationInfo) -> Any:
         """Reject `true` for a number, 1 for `true`, and "3" for 3, which pydantic would convert."""
         assert info.field_name is not None
-        kinds = _kinds(cls.model_fields[info.field_name].annotation)
+        annotation = cls.model_fields[info.field_name].annotation
+        kinds = _kinds(annotation)
+        if isinstance(value, str) and int in kinds and tuple in {get_origin(kind) for kind in kinds}:
+            raise ValueError(f"should be a list, such as {_numbers(value)}, not the text {value!r}")
         for entry in value if isinstance(value, list | tuple) else (value,):
             _check_kind(entry, kinds)
         return value
@@ -91,7 +94,26 @@ def _check_kind(value: Any, kinds: set[Any]) -> None:
     if bool in kinds and not isinstance(value, bool):
         raise ValueError(f"should be true or false, not {value!r}")
     if isinstance(value, str) and number and str not in kinds:
-        raise ValueError(f"should be {'a number' if float in kinds else 'an integer'}, not the text {value!r}")
+        hint = "; variables of the environment are not read here, --set sets a value" if value.startswith("$") else ""
+        if _RANGE.fullmatch(value.strip()):
+            hint = f"; write {_numbers(value)}" if float not in kinds else "; one value, a range is for `search.space`"
+        raise ValueError(f"should be {'a number' if float in kinds else 'an integer'}, not the text {value!r}{hint}")
+
+
+_RANGE = re.compile(r"(-?[\d.e-]+?)\s*(?:-|\.\.\.?|–|to)\s*(-?[\d.e-]+)")
+_MOST_NUMBERS = 20
+
+
+def _numbers(text: str) -> str:
+    """Return the list that a text such as `0-4`, `range(5)` or `0, 1, 2` means; else an example of one."""
+    numbers: list[int] = []
+    if whole := re.fullmatch(r"range\((\d+)\)", text.strip()):
+        numbers = list(range(int(whole[1])))
+    elif ends := re.fullmatch(r"(\d+)\s*(?:-|\.\.|–|to)\s*(\d+)", text.strip()):
+        numbers = list(range(int(ends[1]), int(ends[2]) + 1))
+    elif re.fullmatch(r"\d+(?:[\s,;]+\d+)*", text.strip()):
+        numbers = [int(number) for number in re.findall(r"\d+", text)]
+    return str(numbers) if 0 < len(numbers) <= _MOST_NUMBERS else "[0, 1, 2]"
 
 
 M = TypeVar("M", bound=Model)
@@ -120,12 +142,20 @@ def first_problem(error: ValidationError) -> Any:
 def describe(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first problem of a validation error in one line, with the key that was meant for an unknown one."""
     first = first_problem(error)
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join(str(part) for part in first["loc"] if not _of_a_type(part))
     if first["type"] == "extra_forbidden":
         return f"unknown key {where}: {_meant(str(first['loc'][-1]), _owner(first['loc'], model), model)}"
 
     message = _in_words(first)
     return f"{where}: {message}" if where else message
+
+
+def _of_a_type(part: int | str) -> bool:
+    """Return whether a part of an error's place names a type among alternatives, which is no key of the file."""
+    return isinstance(part, str) and (part in _PLAIN_TYPES or re.fullmatch(r"[a-z-]+\[.*\]", part) is not None)
+
+
+_PLAIN_TYPES = ("str", "int", "float", "bool", "none")
 
 
 def _owner(location: tuple[int | str, ...], model: type[BaseModel]) -> type[BaseModel]:
@@ -185,18 +215,23 @@ _EXAMPLES = {
     "tracking": "{enabled: false}",
     "options": "{KEY: VALUE}",
 }
-_OF_VALUES = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "literal_error")
+_OF_VALUES = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+_NUMBERS = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "finite_number": "a finite number",
+}
 _LISTS = ("tuple_type", "list_type")
 _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
 
 def _in_words(problem: Any) -> str:
     """Return pydantic's message about a value in the words of the experiment file."""
-    key = next((part for part in reversed(problem["loc"]) if isinstance(part, str)), "")
+    key = next((part for part in reversed(problem["loc"]) if isinstance(part, str) and not _of_a_type(part)), "")
     example, kind, value = _EXAMPLES.get(key, ""), problem["type"], problem["input"]
 
     if kind in _LISTS:
-        return f"should be a list, such as {example or f'[{value}]'}"
+        return f"should be a list, such as {example or f'[{_listed(value)}]'}"
     if kind in _MAPPINGS:
         return f"should be a mapping, such as {example or '{KEY: VALUE}'}, not {_short(value)}"
 
@@ -207,8 +242,28 @@ def _in_words(problem: Any) -> str:
     if kind == "string_type":
         return f"should be a text, not {_short(value)}; write it in quotes"
 
+    if kind == "string_pattern_mismatch":
+        return f"should be letters, digits and . _ -, with a letter or a digit first, not {_short(value)}"
+    if kind in _NUMBERS:
+        several = "; to try several, write `search: {space: {…}}`" if isinstance(value, list | tuple | dict) else ""
+        return f"should be {_NUMBERS[kind]}, not {_short(value)}{several}"
+    if kind == "literal_error":
+        return f"should be {problem['ctx']['expected']}, not {_short(value)}{_meant_value(problem)}"
+
     shown_value = f", not {_short(value)}" if kind in _OF_VALUES else ""
-    return str(problem["msg"]).removeprefix("Value error, ") + shown_value
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return message.replace("Input should be", "should be") + shown_value
+
+
+def _meant_value(problem: Any) -> str:
+    """Return a clause with the one of some values that was meant, if one is near."""
+    choices = re.findall(r"'([^']*)'", problem["ctx"]["expected"])
+    near = difflib.get_close_matches(str(problem["input"]).lower(), choices, n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, Mapping | set) else str(value)
 
 
 def _short(value: Any) -> str:

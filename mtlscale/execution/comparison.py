@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +66,7 @@ def compare(
             "name": name,
             "datasets": [dataset],
             "methods": [methods] if isinstance(methods, str) else list(methods),
-            "seeds": list(seeds),
+            "seeds": list(seeds) if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds,
             "model": {"encoder": starter_encoder(images=False)},
             **settings,
             "training": starter_training(train, images=False) | dict(settings.get("training", {})),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from mtlscale.config import Experiment, Run, without_secrets
+from mtlscale.config import Experiment, Run, loaded, without_secrets
 from mtlscale.data import read_manifest
 from mtlscale.data.quality_warnings import left_out, remarks
 from mtlscale.data.remote import publish
@@ -20,7 +20,7 @@ from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.monitoring import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
-from mtlscale.execution.planning.check import check_goes_together
+from mtlscale.execution.planning.check import check_goes_together, weight_notes
 from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
 from mtlscale.execution.planning.reader_report import reading
 from mtlscale.execution.planning.status import PlanEntry, read_plan, write_plan
@@ -90,9 +90,9 @@ def plan(
 
 
 def run(
-    experiment: Experiment,
+    experiment: Experiment | Path | str,
     *,
-    home: Home | Path | None = None,
+    home: Home | Path | str | None = None,
     source: Path | None = None,
     address: str | None = None,
     download: bool = True,
@@ -106,7 +106,7 @@ def run(
     checkpoint.
 
     Args:
-        experiment: The experiment.
+        experiment: The experiment, its file, or the name of a shipped one.
         home: The home folder.
         source: Where the raw data are, if they have to be prepared.
         address: A Ray cluster to join; default is $RAY_ADDRESS, or a local Ray for the time.
@@ -120,7 +120,7 @@ def run(
         Interrupted: A KeyboardInterrupt, when Ctrl-C or SIGTERM has ended it.
     """
     check_client()
-    home, observer = _home(home), observer or Silent()
+    experiment, home, observer = loaded(experiment), _home(home), observer or Silent()
     _check(experiment, home, address)
 
     with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
@@ -229,7 +229,7 @@ def sweep(
             return search_result
 
 
-def _home(home: Home | Path | None) -> Home:
+def _home(home: Home | Path | str | None) -> Home:
     return home if isinstance(home, Home) else Home.at(None if home is None else Path(home))
 
 
@@ -415,6 +415,8 @@ def _execute(
 
     slots = cluster.slots(experiment.resources, len(jobs))
     observer.planned(the_plan, slots)
+    for line in weight_notes(planned.run for planned in the_plan.todo):
+        observer.note(line)
     for name, text in reading(the_plan):
         log.info("data", extra={"dataset": name, "text": text})
 

@@ -14,9 +14,10 @@ from mtlscale.data import Batch, read_manifest
 from mtlscale.data.format.prepared import read_ids
 from mtlscale.inference.inputs.features import Unfamiliar
 from mtlscale.inference.inputs.files import input_chunks
+from mtlscale.inference.labels import LabelMeter
 from mtlscale.inference.model import ExportedModel
-from mtlscale.inference.predictions import Prediction, in_units, prediction_of
-from mtlscale.inference.results import Sink, columns_of
+from mtlscale.inference.predictions import Prediction, columns_of, in_units, prediction_of
+from mtlscale.inference.results import Sink
 from mtlscale.records import Metrics
 
 if TYPE_CHECKING:
@@ -25,8 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class PredictionSummary:
-    """Summary of a prediction: number of predicted inputs, the skipped ones, and those unlike the training data."""
+    """Summary of a prediction: number of predicted inputs, the skipped ones, and those unlike the training data.
 
+    Attributes:
+        predicted: Number of predicted inputs.
+        skipped: What is wrong with each of the others.
+        unfamiliar: Inputs unlike the training data.
+        labels: The labels that stand in the file, and what the predictions reach by them.
+    """
+
+    labels: LabelMeter
     predicted: int = 0
     skipped: list[str] = field(default_factory=list)
     unfamiliar: Unfamiliar = field(default_factory=Unfamiliar)
@@ -43,10 +52,10 @@ def predict_files(
 ) -> PredictionSummary:
     """Predict raw inputs, and write a row for each with its number or path.
 
-    A row has the columns of `results.columns_of` for each task, `<task>` and `<task>.…`. If a table names the task of
-    each row, it has `task`, `label`, `score` instead.
+    A row has the columns of `columns_of` for each task, `<task>` and `<task>.…`. If a table names the task of each row,
+    it has `task`, `label`, `score` instead.
     """
-    summary = PredictionSummary()
+    summary = PredictionSummary(LabelMeter(model.suite))
     by_task = model.suite.inputs == "per_task" and not task
     kind = model.description.input.kind
 
@@ -60,6 +69,9 @@ def predict_files(
             continue
 
         predictions = model.predict(converted.inputs, names)
+        if hasattr(part.inputs, "column_names"):
+            for name, prediction in predictions.items():
+                summary.labels.add(model.tasks[name], part.inputs, converted.positions, prediction)
         columns: dict[str, Any] = {part.column: [part.names[index] for index in converted.positions]}
         if part.task is None:
             for name, prediction in predictions.items():

@@ -13,46 +13,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from mtlscale.config import UserError
-from mtlscale.inference.predictions import Prediction
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 STDOUT = "-"
 SUFFIXES = (".parquet", ".csv", ".jsonl")
-
-
-def columns_of(prediction: Prediction, label: str, prefix: str, *, probabilities: bool = False) -> dict[str, pa.Array]:
-    """Return the columns of a prediction.
-
-    `label` has the labels, as nested lists for maps and multi-label tasks; `<prefix>score` the label's probability, if
-    it is a class; with `probabilities`, `<prefix>p.<class>` the probability of each class.
-    """
-    import pyarrow as pa
-
-    columns = {label: _array(prediction.labels)}
-    certainty, class_probabilities = prediction.confidence, prediction.probabilities
-    if certainty is not None:
-        columns[f"{prefix}score"] = pa.array(certainty)
-
-    if not probabilities or class_probabilities is None:
-        return columns
-    if class_probabilities.ndim == 2 and class_probabilities.shape[1] > 1:
-        names = prediction.task.classes or tuple(map(str, range(class_probabilities.shape[1])))
-        return columns | {
-            f"{prefix}p.{name}": pa.array(class_probabilities[:, index]) for index, name in enumerate(names)
-        }
-    return columns | {
-        f"{prefix}p": _array(
-            class_probabilities.squeeze(1) if class_probabilities.shape[1] == 1 else class_probabilities
-        )
-    }
-
-
-def _array(values: Any) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values if values.ndim == 1 and values.dtype != object else values.tolist())
 
 
 class Sink(Protocol):

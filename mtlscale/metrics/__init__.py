@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 from mtlscale.metrics.extra_measures import FIGURES, NETWORK, ExtraMeasure
 from mtlscale.metrics.names import (
+    IN_UNITS,
     METRICS,
     Metric,
     MetricInfo,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIGURES",
+    "IN_UNITS",
     "METRICS",
     "NETWORK",
     "Accumulator",

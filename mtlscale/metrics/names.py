@@ -70,6 +70,7 @@ _ROUNDED = 1e-4  # batched runs count in single precision: an AUROC of 100 is 10
 _CLASSES = ("cross_entropy", "bce")
 _NUMBERS = ("mse", "l1")
 
+IN_UNITS = ("rmse", "mae", "abs_err")  # errors in the units of the targets
 METRICS: dict[str, MetricInfo] = {
     "accuracy": MetricInfo(higher_is_better=True, losses=_LABELS, unit="%", help="right labels among those present"),
     "error": MetricInfo(higher_is_better=False, losses=_LABELS, unit="%", help="100 − accuracy"),

@@ -75,6 +75,8 @@ class RunRecord(BaseModel):
     fingerprint: str  # of the prepared data
     higher_is_better: dict[str, bool]  # metric -> direction
     main_metrics: dict[str, str]  # task -> its main metric
+    # task -> the deviation that its targets were divided by, for errors in the units of the data
+    deviations: dict[str, float] = Field(default_factory=dict, exclude_if=lambda deviations: not deviations)
     lowest: dict[str, float] = Field(default_factory=dict)  # metric -> the least it can be, where that is not 0
     metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
     items: ItemErrors | None = None  # of test, at the chosen epoch; None in records of earlier versions

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class Results:
     """The records of all runs of one experiment, in the order of the plan, failed and diverged ones included.
 
+    Printed they are their leaderboard.
+
     With thousands of runs they come without their epochs; `write_report` reads those that it draws from the ledger.
     """
 
@@ -59,6 +61,11 @@ class Results:
             return {}
         ledger = Ledger(self.folder / "ledger.jsonl")
         return missing_notes(self.experiment, self.records, ledger.latest(epochs=False).values())
+
+    def __repr__(self) -> str:
+        if not self.records:
+            return f"Results of {self.experiment.name}: no runs"
+        return repr(self.leaderboard())
 
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""

@@ -225,6 +225,10 @@ def _built(targets: Mapping[str, str], options: Mapping[str, Any]) -> TableFile:
 def _check_there(columns: Sequence[str], names: Sequence[str]) -> None:
     missing = next((name for name in names if name not in columns), None)
     if missing is not None:
+        several = missing.split()
+        if len(several) > 1 and set(several) <= set(columns):
+            mend = ",".join(several)
+            raise UserError(f"table: there is no column {missing!r}; columns are divided by commas: {mend}")
         raise UserError(f"table: there is no column {missing!r}; {nearest(missing, columns)}")
 
 

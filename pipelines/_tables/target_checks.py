@@ -39,6 +39,9 @@ def target_warnings(
             yield f"target {name!r} has a label in {present} of {len(rows)} rows"
         if target.kind != "multilabel" and (reason := row_names(name, table[name])):
             yield f"target {name!r} seems to name the rows: {reason}; name another target"
+        if target.kind == "class" and (rare := rare_classes(target)):
+            names = ", ".join(map(repr, rare[:_LISTED]))
+            yield f"target {name!r} has classes of one row: {names}; one part alone can have such a row"
         if splits:
             unseen: list[tuple[str, str]] = []
             try:
@@ -50,6 +53,13 @@ def target_warnings(
     if splits and 0 < len(splits["test"]) < _FEWEST_TESTS:
         yield f"the test part has {len(splits['test'])} of {sum(len(splits[split]) for split in SPLITS)} rows; no " \
               "difference between methods can be seen in them"  # fmt: skip
+
+
+def rare_classes(target: Target) -> list[str]:
+    """Return the classes of a target that one row has, where most classes have more."""
+    classes, counts = np.unique(target.values[target.present].astype(str), return_counts=True)
+    rare = classes[counts == 1].tolist()
+    return rare if 2 * len(rare) < len(classes) else []
 
 
 def value_warnings(table: pa.Table, names: Sequence[str], kinds: Mapping[str, str]) -> Iterator[str]:

@@ -161,7 +161,7 @@ class TableFile(Pipeline):
 
         read = self.read(source)
         self.refuse(read)
-        names = self._feature_names(read)
+        names = self._feature_names(read, source)
         self._read_numbers(read, names)
         table, notes = self._complete(read, names, context)
         notes = read.notes | notes
@@ -280,14 +280,16 @@ class TableFile(Pipeline):
             notes["unknown_categories"] = unseen
         return np.column_stack(columns), categories
 
-    def _feature_names(self, read: TableRead) -> list[str]:
+    def _feature_names(self, read: TableRead, source: Path) -> list[str]:
         """Return the feature columns; `UserError` if a named column is missing."""
         table = read.table
         available = [name for name in table.column_names if name != ROW]
         for option, name in (("task", self.task), ("target", self.target), ("id", self.id)):
             if (name or option != "id") and name not in available:
+                start = f"mtlscale inspect {source.name} --write {source.name.partition('.')[0]}.yaml"
                 raise UserError(
-                    f"table: there is no column {name!r}; {nearest(name, available)}; set the option {option}"
+                    f"table: there is no column {name!r}; {nearest(name, available)}; set the option {option}, or, for "
+                    f"a table with a column per task, begin with `{start}`"
                 )
 
         roles = {self.task, self.target, self.id}

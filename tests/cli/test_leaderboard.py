@@ -110,10 +110,26 @@ def test_latex_has_no_mark_that_takes_effect(home: Home) -> None:
     assert (
         "_" not in plain and "#" not in plain and all(line.endswith("%") for line in plain.splitlines() if "%" in line)
     )
+    captions = re.findall(r"\\caption\{(.*)\}\n  \\label\{(.*)\}", code)
+    assert len(captions) == len({label for _, label in captions}) == 8
+    assert all(len(caption) < 60 for caption, _ in captions)
     for block in re.findall(r"\\begin\{tabular\}\{(l+r*)\}(.*?)\\end", code, re.DOTALL):
         rows = [line for line in block[1].splitlines() if line.endswith(r"\\")]
         assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(block[0]) - 1}
     assert all(ord(letter) < 128 for letter in code)
+
+
+def test_columns_are_chosen_in_their_order(home: Home) -> None:
+    text = mtlscale("leaderboard", home.root, "--columns", "runs,average,tasks", "--format", "markdown").stdout
+    first, second = re.findall(r"^\| method.*$", text, re.MULTILINE)
+    assert first.startswith("| method | runs | average | task0 | task1") and "Δ" not in first + second
+    latex = ("leaderboard", home.root, "--dataset", "rooms", "--columns", "Δ", "--format", "latex", "--label", "tab:a")
+    code = mtlscale(*latex).stdout
+    assert code.count(r"\begin{table}") == 1 and r"\label{tab:a}" in code and r"method & $\Delta$ \% \\" in code
+    assert "--columns avrage: no table has it; did you mean average" in refused(*latex[:4], "--columns", "avrage")
+    assert "csv has all columns" in refused("leaderboard", home.root, "--columns", "runs", "--format", "csv")
+    assert "--label a b" in refused("leaderboard", home.root, "--label", "a b", "--format", "latex")
+    assert "--label a: labels are for --format latex" in refused("leaderboard", home.root, "--label", "a")
 
 
 def test_csv_is_one_table(home: Home) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import pytest
 from rich.console import Console
 
 from mtlscale.cli.output.progress import EpochLog, ExperimentBar, result_text
-from mtlscale.config import Experiment, load_plugin
-from mtlscale.data import PreparedData
-from mtlscale.execution import Advanced, EpochEnded, Noted, Plan, PlannedRun, Recorder
+from mtlscale.config import Experiment, ResourceSpec, load_plugin
+from mtlscale.data import PreparedData, load_prepared
+from mtlscale.execution import Advanced, EpochEnded, Job, Noted, Options, Plan, PlannedRun, Recorder, RunEnded, execute
+from mtlscale.execution.planning.plan import Datasets
+from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.execution.tuning.sweep import plan_sweep
 from mtlscale.records import Epoch, Home, Ledger
 from mtlscale.tracking.values import end_metrics
 from mtlscale.training import train
@@ -112,3 +116,75 @@ def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
     assert result_text(record.model_copy(update={"main_metrics": many, "metrics": {"test": values}})).endswith(
         "· 2 more"
     )
+
+
+def test_a_failure_says_where_it_arose_and_how_to_see_the_rest(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData], tmp_path: Path
+) -> None:
+    (tmp_path / "flaky.py").write_text(
+        "from mtlscale.balancing import balancer\n\n\n@balancer()\ndef flaky(losses):\n"
+        "    if losses.sum() != 3.0:\n        raise ValueError('no [luck] today')\n    return losses * 0 + 0.5\n"
+    )
+    load_plugin(tmp_path / "flaky.py")
+    data = uneven()
+    (run,) = small(methods="[flaky]", floors="[]").runs({"uneven": data.manifest.fingerprint})
+    *_, end = execute(Job(run, data.folder, tmp_path / run.run_id), Options(ResourceSpec()))
+    assert isinstance(end, RunEnded) and end.record.error == "flaky.py:7: ValueError: no [luck] today"
+
+    screen = io.StringIO()
+    with ExperimentBar(Console(file=screen, width=60), small(methods="[flaky]", floors="[]")) as bar:
+        bar.planned(Plan(small(), (PlannedRun(run, "new"),), {}, {"uneven": data.manifest}), 1)
+        bar.finished(run, end.record)
+    line = f"failed: flaky.py:7: ValueError: no [luck] today (mtlscale show {run.run_id[:8]})"
+    assert line in screen.getvalue()
+
+
+def test_a_search_speaks_every_so_often(
+    small: Callable[..., Experiment], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("mtlscale.cli.output.progress._SEARCH_SECONDS", 0.02)
+    experiment = small(search="{budget: 3}", datasets="[digits]", methods="[equal]", floors="[]")
+    home = Home(tmp_path)
+    data = Datasets.prepare(experiment, lambda name: prepare("digits", {}, None, home.root))
+    plan, spoken, screen = plan_sweep(experiment, home, data), threading.Event(), io.StringIO()
+
+    class Screen(Console):
+        def print(self, *parts: object, **settings: object) -> None:
+            super().print(*parts, **settings)  # type: ignore[arg-type]
+            if "of 3 trials" in str(parts):
+                spoken.set()
+
+    with ExperimentBar(Screen(file=screen, width=60), experiment) as bar:
+        bar.searching(plan, 1)
+        assert spoken.wait(60)
+        trials = [planned.run for planned in plan.plan.todo]
+        bar.advanced(trials[0], trials[0].epochs)
+        assert "1 of 3 trials" not in screen.getvalue()
+        record = train(trials[0], load_prepared(data.folders["digits"]))
+        score = plan.score(record)
+        assert score is not None
+        bar.trial(trials[0], record, score)
+        line = bar._search_line()
+    assert (
+        line.startswith("  1 of 3 trials, ")
+        and " gone, about " in line
+        and line.endswith(f"best so far: digits {score[0]:.4g} (equal)")
+    )
+    bar._speaker.stop()
+    assert bar._speaker._thread is not None and not bar._speaker._thread.is_alive()
+
+
+def test_the_last_counts_of_a_job_are_in_its_log(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    data = uneven()
+    experiment = small(methods="[equal, mgda, stl]")
+    runs = list(experiment.runs({"uneven": data.manifest.fingerprint}))
+    monkeypatch.setenv("MTLSCALE_PROGRESS", "lines")  # a line a second at most
+    with ExperimentBar(Console(file=io.StringIO()), experiment) as bar:
+        bar.planned(Plan(experiment, tuple(PlannedRun(run, "new") for run in runs), {}, {"uneven": data.manifest}), 1)
+        for run in runs:
+            bar.finished(run, train(run, data))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("progress: ")]
+    assert lines[-1] == f"progress: {3 * len(runs)}/{3 * len(runs)} epochs, {len(runs)}/{len(runs)} runs"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command import mtlscale, refused
 
-from mtlscale.config import Run, TrainingSpec, load_experiment, nearest
+from mtlscale import run
+from mtlscale.config import Run, TrainingSpec, UserError, find_experiment, load_experiment, loaded, nearest
 from mtlscale.config.registry.components import names
 from mtlscale.config.registry.synonyms import _ELSEWHERE, names_here, plain
 from mtlscale.data.format.prepared import PreparedData
@@ -144,3 +147,79 @@ def test_weights_that_are_no_numbers_are_named(
 def test_a_job_keeps_nothing_in_its_own_folder(home: str, experiment_file: File) -> None:
     message = refused("submit", experiment_file(), "--home", home, "--address", "http://127.0.0.1:1")
     assert message.startswith(f"--home {home} would lie in the job's own folder, which Ray removes; name a full path")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ({"seeds": "0-4"}, r"should be a list, such as \[0, 1, 2, 3, 4\], not the text '0-4'"),
+        ({"seeds": "range(3)"}, r"should be a list, such as \[0, 1, 2\]"),
+        ({"seeds": "'4, 5'"}, r"should be a list, such as \[4, 5\]"),
+        ({"seeds": "[1..3]"}, r"should be an integer, not the text '1..3'; write \[1, 2, 3\]"),
+        ({"training": "{lr: 1e-4..1e-2}"}, r"training.lr: should be a number.*a range is for `search.space`"),
+        (
+            {"training": "{lr: [0.1, 0.2]}"},
+            r"training.lr: should be a number, not \[0.1, 0.2\]; to try several.*search",
+        ),
+        ({"training": "{epochs: $EPOCHS}"}, "variables of the environment are not read here"),
+        ({"training": "{optimizer: Adma}"}, "should be 'adam'.*did you mean adam"),
+        ({"name": "_x"}, "name: should be letters, digits and . _ -"),
+        ({"methods": "[{mgda: {normalize: l2}}]"}, "write {name: mgda, normalize: l2}"),
+        ({"methods": "[mgda(normalize=l2)]"}, "write {name: mgda, normalize: l2}"),
+        ({"methods": "[lstm]"}, "unknown method 'lstm': it is an encoder"),
+        ({"methods": "[sgd]"}, "it is an optimizer"),
+        ({"datasets": "[{digits: {negatives: 5}}]"}, "write {name: digits, options: {negatives: 5}}"),
+        ({"datasets": "[{name: digits, metrics: accuracy}]"}, r"datasets.0.metrics: should be a list"),
+    ],
+)
+def test_shorthands_are_answered_with_what_they_stand_for(
+    lines: dict[str, str], message: str, experiment_file: Callable[..., Path]
+) -> None:
+    with pytest.raises(UserError) as error:
+        load_experiment(experiment_file(**lines))
+    assert re.search(message, str(error.value)), str(error.value)
+    assert not re.search(r"tuple\[|Input should", str(error.value))
+
+
+def test_keys_for_anchors_are_nobodys(experiment_file: Callable[..., Path]) -> None:
+    file = experiment_file(training="*short")
+    file.write_text("x-short: &short {epochs: 2}\n" + file.read_text())
+    assert load_experiment(file).training.epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "FOLDER"), "is a folder; name an experiment file, such as .*a.yaml"),
+        (("run", "t.csv"), "it is a table: `mtlscale inspect t.csv --write t.yaml`"),
+        (("run", "mine.py"), r"name it in an experiment file: `plugins: \[mine.py\]`"),
+        (("run", "digits"), "digits is no experiment, it is a data set"),
+        (("diagnose", "t.csv"), "it is a table: `mtlscale inspect t.csv --write t.yaml`"),
+        (("prepare", "FOLDER"), "it is a folder"),
+        (("list", "balancers", "mmoe"), "it is an architecture"),
+        (("inspect", "a.yaml"), "a.yaml is an experiment file"),
+    ],
+)
+def test_things_of_another_kind_are_named_as_such(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("datasets: [digits]\nmethods: [stl]\n")
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n")
+    with contextlib.chdir(tmp_path):
+        answer = refused(*(str(tmp_path) if argument == "FOLDER" else argument for argument in arguments))
+    assert re.search(message, answer), answer
+
+
+@pytest.mark.parametrize(
+    ("experiment", "message"),
+    [
+        ("quikstart", "did you mean quickstart"),
+        ("nowhere.yaml", "nowhere.yaml does not exist"),
+        (Path("nowhere.yaml"), "nowhere.yaml does not exist"),
+        (None, "an experiment is a file, a name, .*, not None"),
+        ({"methods": ["stl"]}, "not a dict"),
+    ],
+)
+def test_run_takes_names_and_paths(experiment: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        run(experiment, home=str(tmp_path / "home"))  # type: ignore[arg-type]
+    assert not (tmp_path / "home").exists()
+    assert loaded("quickstart") == loaded(find_experiment("quickstart")) == loaded(load_experiment("quickstart"))

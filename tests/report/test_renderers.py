@@ -135,3 +135,10 @@ def test_a_chart_is_described_by_its_marks(every: Chart) -> None:
 def test_one_point_is_a_dot() -> None:
     single = chart(Panel(marks=[Line(x=[1], y=[2.0], name="alone")]))
     assert plot(single).data[0].mode == "lines+markers" and draw(single).axes[0].lines[0].get_marker() == "o"
+
+
+@pytest.mark.parametrize(("last", "step"), [(1, 1), (4, 1), (8, 1), (9, 2), (40, 5), (41, 10), (3000, 500)])
+def test_ticks_of_a_whole_axis_are_whole(last: int, step: int) -> None:
+    panel = Panel(marks=[Line(x=range(last + 1), y=range(last + 1))], x=Axis(title="trials", whole=True))
+    axis = plot(Chart(panels=[panel], title="x", note="")).layout.xaxis
+    assert (axis.tick0, axis.dtick, axis.tickformat) == (0, step, ",d")

@@ -98,3 +98,11 @@ def test_the_program_is_every_module_that_makes_reports(tmp_path: Path, monkeypa
     before = module.program.__wrapped__()
     part.write_text("new")
     assert module.program.__wrapped__() != before
+
+
+def test_printed_they_are_the_leaderboard(results: Make) -> None:
+    made = results()
+    text = str(made)
+    assert text == repr(made) == repr(made.leaderboard())
+    assert "average" in text and "equal" in text and len(text) < 10_000 and "\x1b" not in text
+    assert str(results(records=[])) == "Results of small: no runs"

@@ -146,15 +146,15 @@ def test_a_share_of_one_task_is_named_and_part_of_the_run(small: Small) -> None:
 @pytest.mark.parametrize(
     ("share", "problem"),
     [
-        ("0", "datasets.0.train: Input should be greater than 0"),
-        ("-0.1", "datasets.0.train: Input should be greater than 0"),
-        ("1.5", "datasets.0.train: Input should be less than or equal to 1"),
+        ("0", "datasets.0.train: should be greater than 0"),
+        ("-0.1", "datasets.0.train: should be greater than 0"),
+        ("1.5", "datasets.0.train: should be less than or equal to 1"),
         ("ten", "datasets.0.train: should be a number, not the text 'ten'"),
         ("true", "datasets.0.train: should be a number, not true"),
         (".nan", "datasets.0.train: "),
         ("[0.1]", "datasets.0.train: "),
-        ("{a: 0.5, b: 1.5}", "datasets.0.train.b: Input should be less than or equal to 1"),
-        ("{a: true}", "datasets.0.train.a: Input should be a valid number"),
+        ("{a: 0.5, b: 1.5}", "datasets.0.train.b: should be less than or equal to 1"),
+        ("{a: true}", "datasets.0.train.a: should be a number"),
     ],
 )
 def test_what_is_no_share_is_said_in_one_line(share: str, problem: str, small: Small) -> None:

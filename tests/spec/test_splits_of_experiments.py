@@ -80,7 +80,7 @@ def test_records_of_some_splits_are_reported_before_the_others_are_there(small: 
             "[{name: synthetic, splits: 3, options: {split: 1}}]",
             "`splits` chooses the option `split` by seed",
         ),
-        ("[{name: synthetic, splits: 0}]", "splits: Input should be greater than or equal to 1"),
+        ("[{name: synthetic, splits: 0}]", "splits: should be greater than or equal to 1"),
     ],
 )
 def test_splits_that_cannot_be(datasets: str, expected: str, small: Small) -> None:

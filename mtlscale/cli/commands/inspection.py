@@ -59,6 +59,9 @@ def inspect(
     if "targets" in options:
         raise UserError("--option targets: name target columns by --targets")
 
+    if file.suffix in (".yaml", ".yml"):
+        raise UserError(f"{file} is an experiment file; `mtlscale run {file} --dry-run` looks at it")
+
     console = console_of()
     with console.status(f"reading {file}"):
         report = inspect_source(file, targets or (), options, home_of(home).root)

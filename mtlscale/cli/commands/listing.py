@@ -186,11 +186,13 @@ def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> Non
         print(find_experiment(name).read_text(encoding="utf-8"), end="")
         return
     from mtlscale.config import names
+    from mtlscale.config.registry import components
 
     matching_kinds = [kind for kind in kinds if name in names(kind)]
     if not matching_kinds:
         known_names = [candidate for kind in kinds for candidate in names(kind)]
-        hint = nearest(name, sorted(known_names), listing=what)
+        other = components.other_kind(name, *kinds) if what != "metrics" else ""
+        hint = other or nearest(name, sorted(known_names), listing=what)
         raise UserError(f"mtlscale list {what}: unknown {what[:-1]} {name!r}; {hint}")
     if what == "metrics":
         from mtlscale.metrics import METRICS

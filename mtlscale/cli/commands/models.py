@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.inference import ExportedModel
+    from mtlscale.inference.labels import LabelMeter
     from mtlscale.inference.predict import PredictionSummary
     from mtlscale.records import Metrics
 
@@ -136,6 +137,27 @@ def predict(
     with sink(output or "-") as out:
         summary = predict_files(model, inputs, out, task=task, skip_bad=skip_bad, probabilities=probabilities)
     _print_summary(summary)
+    _print_measured(model, summary.labels)
+
+
+def _print_measured(model: ExportedModel, labels: LabelMeter) -> None:
+    """Print on standard error what predictions reach by the labels in their file, beside the run's test."""
+    from mtlscale.cli.output.grid import grid
+    from mtlscale.inference.predictions import scaling_of
+    from mtlscale.metrics import IN_UNITS
+
+    rows = []
+    for task, values in labels.compute().items():
+        _, deviation = scaling_of(model.suite, task)
+        for metric, value in values.items():
+            test = model.metrics.get(task, {}).get(metric)
+            scales = [("", 1.0), *([(", in units of the data", deviation)] if metric in IN_UNITS else [])]
+            for suffix, scale in scales if deviation != 1.0 else scales[:1]:
+                of_run = "" if test is None else f"{test * scale:.6g}"
+                rows.append((task, f"{metric}{suffix}", labels.counts[task], f"{value * scale:.6g}", of_run))
+    if rows:
+        headers = ("task", "metric", "labels", "this file", "test of the run")
+        console_of(stderr=True).print(grid(headers, rows, right=headers[2:]))
 
 
 def _measure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,6 +62,22 @@ RopeOption = Annotated[
     float | None,
     typer.Option(help="Points that make no difference in practice, across data sets", show_default="1"),
 ]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        metavar="A,B",
+        help="These columns in this order, by header or name, such as average,Δ,runs; `tasks` for those of all tasks",
+    ),
+]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label",
+        help="LaTeX: the label of a single table, and what those of several begin with",
+        show_default="tab:DATASET",
+    ),
+]
 WideOption = Annotated[bool, typer.Option("--wide", help="In a terminal: all columns, in as many tables as it takes")]
 HomesOption = Annotated[
     list[Path] | None,
@@ -70,6 +87,9 @@ HomesOption = Annotated[
         show_default="$MTLSCALE_HOME or ./outputs",
     ),
 ]
+
+
+_LABELS = "labels are for --format latex, of letters, digits and : . _ -"
 
 
 def register(app: typer.Typer) -> None:
@@ -95,6 +115,8 @@ def leaderboard(
     overall: OverallOption = None,
     rope: RopeOption = None,
     wide: WideOption = False,
+    columns: ColumnsOption = None,
+    label: LabelOption = None,
     set_: SetOption = None,
     home: HomesOption = None,
 ) -> None:
@@ -114,6 +136,12 @@ def leaderboard(
     if rope is not None and not rope > 0:
         raise UserError(f"--rope {rope:g}: give the largest difference that makes none, in points above 0")
 
+    names = [name.strip() for text in columns or () for name in text.split(",") if name.strip()]
+    if names and form not in ("terminal", "markdown", "latex"):
+        raise UserError(f"--columns: {form} has all columns; choose terminal, markdown or latex")
+    if label is not None and (form != "latex" or not re.fullmatch(r"[A-Za-z0-9:._-]+", label)):
+        raise UserError(f"--label {label}: {_LABELS}")
+
     homes = [home_of(folder) for folder in home] if home else [home_of(None)]
     sources = sources_of(places, homes, tuple(set_ or ()), epochs=form in ("terminal", "html"))
     selection = RunSelection(
@@ -126,15 +154,18 @@ def leaderboard(
     )
 
     gathered = gather(sources, selection)
-    names = list(dict.fromkeys(source.name for source in sources))
+    experiments = list(dict.fromkeys(source.name for source in sources))
     board = gathered.leaderboard()
 
+    by_default = form != "csv" and not names  # CSV, and columns of the user's, are of the data sets
     view = DisplayedLeaderboard(
         merged=gathered,
         board=board,
-        title=", ".join(names),
-        overall=_overall(gathered, board, rope) if overall or (overall is None and form != "csv") else None,
+        title=", ".join(experiments),
+        overall=_overall(gathered, board, rope) if overall or (overall is None and by_default) else None,
         pairs={name: of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
+        columns=names,
+        label=label or "",
     )
     _print(view, form, output, wide)
 

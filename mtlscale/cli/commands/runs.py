@@ -87,7 +87,7 @@ def run(
 
     Ctrl-C, SIGTERM, and the notices of schedulers (SIGUSR1, SIGHUP) end it in good order; the same command resumes.
     """
-    from mtlscale.config import load_experiment
+    from mtlscale.config import defaults_file, find_experiment, load_experiment
     from mtlscale.execution.runner import run as run_experiment
 
     if fast and dry_run:
@@ -96,6 +96,8 @@ def run(
     full_experiment = load_experiment(experiment, tuple(set_ or ()))
     spec, results_home = only(full_experiment, methods, datasets), home_of(home, storage)
 
+    if (defaults := defaults_file(find_experiment(experiment))) and not quiet and not json:
+        console_of().print(f"defaults of {defaults} lie below {experiment}", soft_wrap=True, highlight=False)
     if dry_run:
         _dry(spec, home, storage, source, address, json=json, quiet=quiet)
         return

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mtlscale.report.tables.reproduction import Reproduction
 
 _MAX_LISTED = 20  # differences that are shown
+_TRACEBACK_LINES = 12
 
 
 def register(app: typer.Typer) -> None:
@@ -151,7 +152,10 @@ def _print_run(console: Console, home: Home, run: FoundRun) -> None:
     if files:
         line(f"files in {run.folder}: {', '.join(files)}")
     if (run.folder / "error.txt").exists():
-        line(f"traceback: {run.folder / 'error.txt'}")
+        line(f"traceback: {run.folder / 'error.txt'}, which ends with")
+        text = (run.folder / "error.txt").read_text(encoding="utf-8", errors="replace")
+        for part in text.splitlines()[-_TRACEBACK_LINES:]:
+            line(f"  {part}")
 
     address = _link(home, run.run_id)
     if address is not None:

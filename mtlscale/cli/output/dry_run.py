@@ -156,18 +156,22 @@ def _forecasts(console: Console, forecasts: Forecasts) -> None:
         console.print("time and memory: no estimate without data or runs like these that are over")
         return
 
-    headers = ("dataset", "method", "runs", "parameters", "each", "memory", "from")
+    searched = any(row.winners for row in forecasts.rows)
+    headers = ("dataset", "method", "trials + runs" if searched else "runs", "parameters", "each", "memory", "from")
     rows = []
     reasons: dict[str, int] = {}
     for row in forecasts.rows:
-        cells = (row.dataset, row.method, row.runs, _number(row.parameters), _time(row.seconds), _memory(row.megabytes))
+        count = f"{row.runs} + {row.winners}" if row.winners else row.runs
+        cells = (row.dataset, row.method, count, _number(row.parameters), _time(row.seconds), _memory(row.megabytes))
         rows.append((*cells, reasons.setdefault(_from(row), len(reasons) + 1) if _from(row) else ""))
     console.print(grid(headers, rows, title="what is still to do will take about", right=headers[2:]))
     for reason, number in reasons.items():
         console.print(f"{number}  {reason}", highlight=False, markup=False)
 
     bound = "about" if forecasts.complete else "more than"
-    total = f"{bound} {_time(forecasts.seconds)}, {forecasts.slots} at a time on this machine, none of them batched"
+    total = f"{bound} {_time(forecasts.seconds)} with Ray's start and the report, {forecasts.slots} at a time here"
+    if forecasts.batched:
+        total += f"; less, since {forecasts.batched} of them are trained together"
     console.print(f"all together: {'unknown' if forecasts.seconds is None else total}", highlight=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.cli.output.terminal import epochs_bar
+from mtlscale.records.scores import beats
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from mtlscale.cli.output.json_events import JsonEvents
     from mtlscale.config import Experiment, Run
+    from mtlscale.execution.job_progress import JobProgress
     from mtlscale.execution.planning.plan import Plan
     from mtlscale.execution.planning.status import ExperimentStatus
     from mtlscale.execution.tuning.sweep import SweepPlan
@@ -27,6 +30,8 @@ _TELL_SECONDS = 1.0  # between two lines of progress
 _LOG_SECONDS = 10.0  # between two lines about the epochs of a run, in a log
 _MOST_LINES = 4  # about epochs in `_LOG_SECONDS`, of all runs together
 _MOST_TASKS = 3  # of unlike metrics in a line
+_SEARCH_SECONDS = 60.0  # between two lines about a search, in a log
+_ID_LETTERS = 8  # of a run's id that tell it from others
 
 
 class ExperimentBar:
@@ -40,8 +45,10 @@ class ExperimentBar:
         self._left: dict[str, int] = {}
         self._done = self._runs = 0
         self._last_line = float("-inf")
+        self._printed: JobProgress | None = None
         self._noun = "runs"
         self._log = None if console.is_terminal else EpochLog()
+        self._speaker = Speaker(lambda: console.print(self._search_line(), highlight=False, soft_wrap=True))
 
     def __enter__(self) -> ExperimentBar:
         self._status = self._console.status("preparing data")
@@ -49,8 +56,11 @@ class ExperimentBar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._speaker.stop()
         self._status.stop()
         self._bar.stop()
+        if self._task is not None:
+            self._print_line(last=True)
 
     def watching(self, status: ExperimentStatus) -> None:
         self._status.update(f"{self._name}: {status.done} of {status.runs} runs are done")
@@ -80,10 +90,24 @@ class ExperimentBar:
 
         self._task = self._bar.add_task(self._label(), total=total)
         self._bar.start()
+        if not self._console.is_terminal:
+            self._speaker.start()
+
+    def _search_line(self) -> str:
+        """Return where a search stands: its trials, the best so far of each data set, and the time left."""
+        task = self._bar.tasks[-1]
+        elapsed, completed = task.elapsed or 0.0, task.completed
+        parts = [f"{self._done} of {self._runs} trials", f"{_minutes(elapsed)} gone"]
+        if completed and task.total:
+            parts.append(f"about {_minutes(elapsed * max(0.0, task.total - completed) / completed)} left")
+        best: dict[str, tuple[str, Score]] = {}
+        for (dataset, method), score in list(self._best.items()):
+            if dataset not in best or beats(score, best[dataset][1]):
+                best[dataset] = method, score
+        found = ", ".join(f"{dataset} {score[0]:.4g} ({method})" for dataset, (method, score) in best.items())
+        return f"  {', '.join(parts)}; best so far: {found or 'none yet'}"
 
     def _is_best(self, record: RunRecord, score: Score) -> bool:
-        from mtlscale.records import beats
-
         key = (record.dataset, record.method)
         if key in self._best and not beats(score, self._best[key]):
             return False
@@ -100,13 +124,13 @@ class ExperimentBar:
         self._advance(run, 0)
         name = f"  {run.dataset} · {run.method}"
         if record.status == "failed":
-            self._console.print(
-                f"{name}  [red]failed[/red] with {settings_text(run.trial)}: {record.error}", highlight=False
-            )
+            settings = settings_text(run.trial)
+            self._console.print(f"{name}  {_failure(record, f' with {settings}')}", highlight=False, soft_wrap=True)
         elif score is not None and self._is_best(record, score):
             self._console.print(f"{name}  best so far {score[0]:8.4g}  {settings_text(run.trial)}", highlight=False)
 
     def planned(self, plan: Plan, slots: int) -> None:
+        self._speaker.stop()
         self._status.stop()
         if self._task is not None:
             self._bar.remove_task(self._task)
@@ -134,15 +158,18 @@ class ExperimentBar:
         self._bar.update(self._task, advance=max(0, previous - remaining), description=self._label())
         self._print_line()
 
-    def _print_line(self) -> None:
-        """Print the bar as a line in a job, for whoever follows its log."""
+    def _print_line(self, *, last: bool = False) -> None:
+        """Print the bar as a line in a job, for whoever follows its log; the last counts however soon."""
         now = time.monotonic()
-        if os.environ.get("MTLSCALE_PROGRESS") == "lines" and now - self._last_line >= _TELL_SECONDS:
-            from mtlscale.execution.job_progress import JobProgress
+        if os.environ.get("MTLSCALE_PROGRESS") != "lines" or (now - self._last_line < _TELL_SECONDS and not last):
+            return
+        from mtlscale.execution.job_progress import JobProgress
 
-            self._last_line = now
-            task = self._bar.tasks[-1]
-            print(JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs), flush=True)
+        task = self._bar.tasks[-1]
+        progress = JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs)
+        if progress != self._printed:
+            print(progress, flush=True)
+        self._last_line, self._printed = now, progress
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
         self.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
@@ -152,14 +179,48 @@ class ExperimentBar:
     def finished(self, run: Run, record: RunRecord) -> None:
         self._done += 1
         self._advance(run, 0)
-        if record.status == "finished":
-            text = f"{result_text(record)}  {record.seconds:6.1f} s"
-        else:
-            text = f"[red]{record.status}[/red]: {record.error}"
-        self._console.print(f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False)
+        is_finished = record.status == "finished"
+        text = f"{result_text(record)}  {record.seconds:6.1f} s" if is_finished else _failure(record)
+        self._console.print(
+            f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False, soft_wrap=True
+        )
 
     def note(self, text: str) -> None:
         self._console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
+
+
+def _failure(record: RunRecord, settings: str = "") -> str:
+    """Return what became of a run that did not finish, and the command that shows the rest, as rich's markup."""
+    from rich.markup import escape
+
+    text = f"{settings}: {record.error} (mtlscale show {record.run_id[:_ID_LETTERS]})"
+    return f"[red]{record.status}[/red]{escape(text)}"
+
+
+class Speaker:
+    """A line every minute, from a thread, however long nothing else happens."""
+
+    def __init__(self, speak: Callable[[], None]) -> None:
+        self._speak = speak
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="search log", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while not self._ended.wait(_SEARCH_SECONDS):
+            self._speak()
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 class EpochLog:
@@ -230,7 +291,8 @@ class Quiet:
 
     def finished(self, run: Run, record: RunRecord) -> None:
         if record.status != "finished":
-            print(f"{run.dataset} · {run.method} · seed {run.seed}: {record.status}: {record.error}", file=sys.stderr)
+            text = f"{record.status}: {record.error} (mtlscale show {record.run_id[:_ID_LETTERS]})"
+            print(f"{run.dataset} · {run.method} · seed {run.seed}: {text}", file=sys.stderr)
 
 
 def observer_of(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 import sys
 import unicodedata
+from contextlib import suppress
 
 # What stands for signs that tables and messages use; others lose their accents, or become a question mark.
 _PLAIN = {"·": "-", "±": "~", "−": "-", "–": "-", "×": "x", "…": ".", "≈": "~", "Δ": "D", "∠": "<", "η": "n", "✓": "+"}
@@ -16,7 +16,7 @@ def make_tolerant() -> None:
     codecs.register_error("plain", _plain)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # else a stream of somebody's program
-            with contextlib.suppress(OSError):  # one that is read and written, but has no place
+            with suppress(OSError):  # one that another process began, and that cannot seek
                 stream.reconfigure(errors="plain")
 
 

@@ -13,15 +13,25 @@ if TYPE_CHECKING:
 
 
 def epochs_bar(console: Console, *, disable: bool = False, unit: str = "epochs") -> Progress:
-    """Return a bar over epochs, or what `unit` says, with the time left; it disappears when it ends (rich)."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Return a bar over epochs, or what `unit` says, with the time gone and left; it disappears when it ends (rich)."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TimeElapsedColumn(),
+        TextColumn("gone,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
         console=console,
         transient=True,
         disable=disable,

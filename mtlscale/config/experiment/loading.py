@@ -12,12 +12,13 @@ from pydantic import ValidationError
 
 from mtlscale.config import named_files as files
 from mtlscale.config.errors import UserError
+from mtlscale.config.experiment.defaults import defaults_file, merged, read_defaults
 from mtlscale.config.experiment.experiment import Experiment
 from mtlscale.config.experiment.models import DatasetSpec
-from mtlscale.config.paths import is_file
+from mtlscale.config.paths import is_file, is_folder
 from mtlscale.config.places import local_path
 from mtlscale.config.registry import components
-from mtlscale.config.registry.nearest import nearest
+from mtlscale.config.registry.nearest import file_hint, nearest
 from mtlscale.config.search.search_space import COMMON, Dimension
 from mtlscale.config.validation import describe, first_problem
 from mtlscale.config.yaml_text import line_of, parse, read_text
@@ -41,10 +42,22 @@ def shipped() -> dict[str, Path]:
 def find_experiment(name: str) -> Path:
     """Return the file of an experiment, given by its path or by the name of a shipped one."""
     path, shipped_files = Path(name), shipped()
+    if path.suffix not in (".yaml", ".yml") and not is_folder(path) and (hint := file_hint(name)):
+        raise UserError(f"{name} is no experiment file; {hint}")
+    if path.suffix == ".py":
+        raise UserError(f"{name} is Python; name it in an experiment file: `plugins: [{path.name}]`")
     if is_file(path):
         return path
     if name in shipped_files:
         return shipped_files[name]
+    if is_folder(path):
+        files = sorted(file.name for pattern in ("*.yaml", "*.yml") for file in path.glob(pattern))
+        hint = f"such as {path / files[0]}" if files else "it holds none (.yaml)"
+        raise UserError(f"{name} is a folder; name an experiment file, {hint}")
+    if hint := components.other_kind(name):
+        raise UserError(
+            f"{name} is no experiment, {hint}; name it in an experiment file, or look at it by `mtlscale list`"
+        )
     if path.suffix in (".yaml", ".yml") or "/" in name:
         raise UserError(f"experiment file {name} does not exist; `mtlscale list experiments` has the shipped ones")
     raise UserError(f"unknown experiment {name!r}: {nearest(name, list(shipped_files), listing='experiments')}")
@@ -73,6 +86,16 @@ def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experi
     data["plugins"] = plugins
 
     return experiment_of(data, file, root=root, overrides=overrides)
+
+
+def loaded(experiment: Experiment | Path | str) -> Experiment:
+    """Return an experiment that is given as one, by its file, or by the name of a shipped one."""
+    if isinstance(experiment, Experiment):
+        return experiment
+    if isinstance(experiment, str | Path):
+        return load_experiment(experiment)
+    kind = "None" if experiment is None else f"a {type(experiment).__name__}"
+    raise UserError(f"an experiment is a file, a name, or what `load_experiment` returns, not {kind}")
 
 
 def experiment_of(
@@ -132,8 +155,16 @@ def _origin_of(file: Path, root: Any, overrides: tuple[str, ...], location: tupl
         if path == parts[: len(path)]:
             return f"--set {override}"
 
+    _, default_root = read_defaults(file)
+    if location and default_root is not None and str(location[0]) not in _keys_of(root):
+        file, root = defaults_file(file) or file, default_root
     line = line_of(root, location)
     return f"{file}:{line}" if line else str(file)
+
+
+def _keys_of(root: Any) -> set[str]:
+    """Return the keys of a file's YAML nodes."""
+    return {key.value for key, _ in getattr(root, "value", ())}
 
 
 def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:
@@ -163,6 +194,8 @@ def _read_settings(file: Path, overrides: tuple[str, ...]) -> tuple[dict[str, An
     data, root = parse(read_text(file), file)
     if not isinstance(data, dict):
         raise UserError(f"{file}: an experiment file is a mapping with `name`, `datasets` and `methods`")
+    data = {key: value for key, value in data.items() if not str(key).startswith("x-")}  # a place for YAML's anchors
+    data = merged(read_defaults(file)[0], data)
     for override in overrides:
         _set(data, override)
     return data, root

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PlainValidator, PrivateAttr, TypeAdapter, field_serializer, field_validator, model_validator
 
@@ -144,6 +146,8 @@ class DatasetSpec(Model):
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
         value = {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else value
+        if isinstance(value, dict):
+            _check_nested(value, cls.model_fields, ("datasets",))
         if isinstance(value, dict) and not value.get("label") and "name" in value:
             shares = value.get("train")
             shares_by_task = shares.items() if isinstance(shares, Mapping) else [("", shares)]
@@ -188,6 +192,22 @@ class DatasetSpec(Model):
         if "split" in self.options:
             raise UserError(f"{where}: `splits` chooses the option `split` by seed; drop one of them")
         return components.build("datasets", self.name, {**self.options, "split": seed % self.splits}, where)
+
+
+def _check_nested(entry: Mapping[str, Any], keys: Mapping[str, Any], kinds: Sequence[str]) -> None:
+    """Raise `ValueError` if a name is the key of its settings, as in `{mgda: {normalize: l2}}`."""
+    name = str(next(iter(entry), ""))
+    if len(entry) != 1 or name in keys or not any(name in components.names(kind) for kind in kinds):
+        return
+    settings = entry[name] if isinstance(entry[name], Mapping) else {}
+    inner = ", ".join(f"{key}: {_in_yaml(value)}" for key, value in settings.items()) or "SETTING: VALUE"
+    if "datasets" in kinds and not settings.keys() & keys.keys():
+        inner = f"options: {{{inner}}}"
+    raise ValueError(f"the name stands beside its settings: write {{name: {name}, {inner}}}")
+
+
+def _in_yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _check_no_option(entry: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
@@ -248,6 +268,7 @@ class MethodSpec(Model):
             return value
 
         value = dict(value)
+        _check_nested(value, cls.model_fields, _OF_METHODS)
         name = value.pop("name", None)
         if name is None:
             parts = [value.get(part) for part in ("architecture", "balancer", "objective")]
@@ -292,12 +313,37 @@ def method_name(architecture: str, balancer: str, objective: str | None = None) 
 
 def _kind_of(name: str) -> str:
     known_names: list[str] = []
-    for kind in ("architectures", "balancers", "objectives"):
+    for kind in _OF_METHODS:
         kind_names = components.names(kind)
         if name in kind_names:
             return kind[:-1]
         known_names += kind_names
-    raise ValueError(f"unknown method {name!r}: {nearest(name, sorted(known_names), listing='methods')}")
+    hint = (
+        components.other_kind(name, *_OF_METHODS)
+        or _optimizer(name)
+        or _as_mapping(name)
+        or nearest(name, sorted(known_names), listing="methods")
+    )
+    raise ValueError(f"unknown method {name!r}: {hint}")
+
+
+_OF_METHODS = ("architectures", "balancers", "objectives")
+_CALL = re.compile(r"([\w+-]+)\((\w+\s*=.*)\)|([\w+-]+):\s*(.*)")
+
+
+def _optimizer(name: str) -> str:
+    is_optimizer = name.lower() in get_args(TrainingSpec.model_fields["optimizer"].annotation)
+    return f"it is an optimizer: `training: {{optimizer: {name.lower()}}}`" if is_optimizer else ""
+
+
+def _as_mapping(text: str) -> str:
+    """Return a clause with the mapping that was meant by `mgda(normalize=l2)` or 'mgda: {normalize: l2}'."""
+    call = _CALL.fullmatch(text)
+    if call is None or _CALL.fullmatch(text) is None:
+        return ""
+    name = call[1] or call[3]
+    settings = re.sub(r"\s*=\s*", ": ", call[2]) if call[1] else call[4].strip().strip("{}")
+    return f"write {{name: {name}, {settings}}}" if ":" in settings else f"write {{name: {name}, SETTING: VALUE}}"
 
 
 class ModelSpec(Model):
@@ -349,7 +395,7 @@ class TrainingSpec(Model):
     stream_window: int = Field(16, ge=1)  # blocks (at most 1,024 samples each) that stream mixes
     # Train the seeds of a method as one batched model where its parts allow it: much faster for small runs, other last
     # digits than alone. Such runs have no checkpoints.
-    seeds_together: bool = Field(False, exclude_if=lambda together: not together)  # no part of a spec by default
+    seeds_together: bool = Field(False, exclude_if=lambda together: not together)
 
     @field_validator("amp", mode="before")
     @classmethod

@@ -28,7 +28,7 @@ from mtlscale.config.registry.extensions import shipped_modules
 from mtlscale.config.registry.helpers import find_beside, helper_files, plugin_hash
 from mtlscale.config.registry.import_order import use_own_pipelines
 from mtlscale.config.registry.installed import entry_modules, package_hash
-from mtlscale.config.registry.nearest import nearest
+from mtlscale.config.registry.nearest import file_hint, nearest
 from mtlscale.config.registry.source_code import bytes_hash
 from mtlscale.config.registry.synonyms import plain
 
@@ -238,19 +238,27 @@ def component(kind: str, name: str) -> type[Any]:
         load_installed()
         if name in _PLUGINS[kind]:
             return _PLUGINS[kind][name]
-        hint = _other_kind(name, kind) or nearest(name, names(kind), listing=kind)
+        hint = other_kind(name, kind) or (file_hint(name) if kind == "datasets" else "")
+        hint = hint or nearest(name, names(kind), listing=kind)
         raise UserError(f"unknown {kind[:-1]} {name!r}: {hint}")
     return _shipped_component(kind, name)
 
 
-def _other_kind(name: str, kind: str) -> str:
-    """Return a clause with the other kinds of component that have a name; "" if the name may be meant for this one."""
-    if any(plain(candidate) == plain(name) for candidate in names(kind)):
+def other_kind(name: str, *kinds: str) -> str:
+    """Return a clause with the other kinds of component that have a name; "" if it may be meant for one of `kinds`."""
+    if any(plain(candidate) == plain(name) for kind in kinds for candidate in names(kind)):
         return ""
-    others = [other[:-1] for other in PACKAGES if any(plain(known) == plain(name) for known in names(other))]
+    others = [
+        _NOUNS.get(other, other[:-1])
+        for other in PACKAGES
+        if other not in kinds and any(plain(known) == plain(name) for known in names(other))
+    ]
     return (
         f"it is {' and '.join(('an ' if other[0] in 'aeio' else 'a ') + other for other in others)}" if others else ""
     )
+
+
+_NOUNS = {"datasets": "data set"}
 
 
 @functools.cache
@@ -467,13 +475,14 @@ def _imported(name: str, path: Path, version: tuple[Path, bytes, str], helpers: 
 
     try:
         spec.loader.exec_module(module)
-    except UserError:
-        raise
     except (Exception, SystemExit) as error:
         sys.modules.pop(name)
         if previous_module is not None:
             sys.modules[name] = previous_module
-        raise UserError(f"plugin {_error_location(path, error)} cannot be imported: {_first_line(error)}") from error
+        where = f"plugin {_error_location(path, error)}"
+        if isinstance(error, UserError):
+            raise UserError(f"{where}: {error}") from error
+        raise UserError(f"{where} cannot be imported: {_first_line(error)}") from error
     return module
 
 

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from pathlib import Path
 
+from mtlscale.config.paths import is_folder
 from mtlscale.config.registry.synonyms import names_here, plain
 
 _MOST_NAMES = 12  # listed in a message; of more names only the nearest are shown
+
+
+_TABLES = (".csv", ".tsv", ".parquet", ".arff", ".xlsx")
+
+
+def file_hint(name: str) -> str:
+    """Return a clause on what to do with a table or a folder that stands where a name is expected; "" for neither."""
+    path = Path(name)
+    if path.suffix.lower() in _TABLES or path.name.lower().endswith(tuple(f"{suffix}.gz" for suffix in _TABLES)):
+        stem = path.name.partition(".")[0]
+        return f"it is a table: `mtlscale inspect {name} --write {stem}.yaml` makes an experiment of it"
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return f"it is an experiment file: `mtlscale run {name}`"
+    return "it is a folder" if is_folder(path) else ""
 
 
 def nearest(name: str, candidates: Sequence[str], *, listing: str = "") -> str:

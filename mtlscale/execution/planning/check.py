@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,35 @@ def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
             _check(run, suites[run.data], shared=plan.home is None or plan.home.storage is None)
         except UserError as error:
             raise UserError(f"{run.method} on {run.dataset}: {error}") from None
+
+
+def weight_notes(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield a line for each balancer of the user's whose weights are negative, or sum to far more or less than 1."""
+    import torch
+
+    from mtlscale.balancing import JacobianBalancer, ValidationBalancer
+
+    balancers = {run.method: run.parts.balancer for run in runs if from_plugin(run.parts.balancer)}
+    for method, balancer in balancers.items():
+        if isinstance(balancer, JacobianBalancer | ValidationBalancer) or balancer.needs == "modules":
+            continue
+        losses = torch.ones(_TASKS, dtype=torch.float64)
+        gramian = None if balancer.needs == "losses" else torch.eye(_TASKS, dtype=torch.float64)
+        try:
+            weights, _ = balancer(losses, gramian, balancer.init(_TASKS, seed=0))
+            total, least = float(weights.sum()), float(weights.min())
+        except Exception:  # with this number of tasks; the run itself will say so
+            continue
+        if least < 0:
+            yield f"{method}: a weight of {_TASKS} equal losses is negative ({least:.3g}): a step raises that loss"
+        elif not 0.1 <= total <= 10:
+            yield (
+                f"{method}: the weights of {_TASKS} equal losses sum to {total:.4g}, those of equal to 1: its steps "
+                "are as much longer or shorter"
+            )
+
+
+_TASKS = 3  # of made-up losses
 
 
 def parameters(run: Run, suite: TaskSuite) -> int | None:

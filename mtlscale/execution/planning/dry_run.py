@@ -13,6 +13,7 @@ from mtlscale.data.format.manifest import read_manifest
 from mtlscale.data.quality_warnings import remarks
 from mtlscale.execution import temp_files as leftovers
 from mtlscale.execution.cluster import cluster
+from mtlscale.execution.planning.check import weight_notes
 from mtlscale.execution.planning.plan import Datasets, Plan
 from mtlscale.execution.preparing.prepare import look
 from mtlscale.execution.runner import plan as make_plan
@@ -74,7 +75,10 @@ def sketch(
             known_plan = make_plan(part, home=home, address=address, data=data)
 
         unknown = _unknown(experiment.model_copy(update={"datasets": unknown_datasets}))
-        yield DryRun(experiment, known_plan, unknown, why, [line for lines in remarks_of.values() for line in lines])
+        lines = [line for lines in remarks_of.values() for line in lines]
+        runs = known_plan.bases if isinstance(known_plan, SweepPlan) else known_plan.runs if known_plan else ()
+        lines += weight_notes(run if isinstance(run, Run) else run.run for run in runs)
+        yield DryRun(experiment, known_plan, unknown, why, lines)
 
 
 def _unknown(experiment: Experiment) -> tuple[Run, ...]:

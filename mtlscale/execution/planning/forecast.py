@@ -7,25 +7,30 @@ named.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlscale.config import Run, TrainingSpec, changed
+from mtlscale.config import Run, TrainingSpec, changed, from_plugin
 from mtlscale.data.readers.reader_selection import OnDisk, bound, needed
+from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.planning.check import parameters
 from mtlscale.execution.planning.dry_run import DryRun
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.tuning.sweep import SweepPlan
+from mtlscale.execution.workers.jobs import Batched
 from mtlscale.records import Home, Ledger, RunRecord
 
 if TYPE_CHECKING:
     from mtlscale.data import PreparedData
     from mtlscale.execution.planning.plan import Plan
 
+START_SECONDS = 12.0  # of a local Ray with its first workers
+REPORT_SECONDS = 4.0  # of the report and MLflow's last words
 PROBE_SECONDS = 8.0  # for all methods together, once all is imported
 _LARGEST = 256 << 20  # bytes of a ledger that is read for this
 _TRIED = 1 << 30  # bytes of data that are read to try a few steps
@@ -49,26 +54,40 @@ class Forecast:
 
     dataset: str
     method: str
-    runs: int  # that are still to be done
+    runs: int  # that are still to be done, trials of a search among them
     parameters: int | None
     seconds: float | None  # of one run
     megabytes: float | None  # of one worker
     time_from: str
     memory_from: str
+    winners: int = 0  # runs that follow the search
+
+    @property
+    def all_runs(self) -> int:
+        return self.runs + self.winners
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """The forecasts of all methods, and how many runs this machine holds at once."""
+    """The forecasts of all methods, and how many runs this machine holds at once.
+
+    Attributes:
+        rows: One for each method and data set.
+        slots: Runs at once.
+        batched: Runs or trials that are trained together, in less time than one by one.
+        around: Seconds of Ray's start and of the report.
+    """
 
     rows: tuple[Forecast, ...]
     slots: int
+    batched: int = 0
+    around: float = 0.0
 
     @property
     def seconds(self) -> float | None:
-        """The time of all runs whose time is known; None if none is."""
-        method_seconds = [row.seconds * row.runs for row in self.rows if row.seconds is not None]
-        return sum(method_seconds) / self.slots if method_seconds else None
+        """The time of all runs whose time is known, one by one, with what goes on around them; None if none is."""
+        method_seconds = [row.seconds * row.all_runs for row in self.rows if row.seconds is not None]
+        return self.around + sum(method_seconds) / self.slots if method_seconds else None
 
     @property
     def complete(self) -> bool:
@@ -81,16 +100,29 @@ def forecasts(sketch: DryRun, home: Home, *, probe: float = PROBE_SECONDS) -> Fo
     past = _Past(home, (run for run, _ in todo.values()))
     tries = _Tries(sketch.plan, probe)
 
-    rows = []
-    for run, count in todo.values():
+    rows = {}
+    # Methods of the user's come first: time for trying steps may not suffice for all.
+    for run, count in sorted(todo.values(), key=lambda entry: not from_plugin(entry[0].parts.balancer)):
         steps = _steps(run, sketch.plan)
         records = past.similar(run)
         forecast = _of_records(run, count, records, steps) if records else tries.forecast(run, count, steps)
-        rows.append(forecast)
+        winners = 0 if sketch.experiment.search is None else len(sketch.experiment.seeds)
+        rows[run.dataset, run.method] = replace(forecast, winners=winners)
 
     resources = sketch.experiment.resources
-    runs = sum(row.runs for row in rows)
-    return Forecasts(tuple(rows), max(1, min(processes_per_node(resources) // resources.workers, runs or 1)))
+    runs = sum(row.all_runs for row in rows.values())
+    slots = max(1, min(processes_per_node(resources) // resources.workers, runs or 1))
+    around = (0.0 if os.environ.get("RAY_ADDRESS") else START_SECONDS) + REPORT_SECONDS if rows else 0.0
+    return Forecasts(tuple(rows[key] for key in todo), slots, _batched(sketch, home), around)
+
+
+def _batched(sketch: DryRun, home: Home) -> int:
+    """Return how many of the runs or trials are trained together with others."""
+    known_plan = sketch.plan_on_data
+    if known_plan is None:
+        return 0
+    jobs = known_plan.items if isinstance(known_plan, SweepPlan) else jobs_of(known_plan.todo, known_plan, home)
+    return sum(len(job.jobs) for job in jobs if isinstance(job, Batched) and len(job.jobs) > 1)
 
 
 def _todo(sketch: DryRun) -> dict[tuple[str, str], tuple[Run, int]]:

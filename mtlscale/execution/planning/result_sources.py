@@ -18,6 +18,7 @@ from mtlscale.config import (
     shipped,
     without_secrets,
 )
+from mtlscale.config.registry import components
 from mtlscale.execution.planning.plan import records_of
 from mtlscale.execution.planning.status import read_plan
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
@@ -95,7 +96,7 @@ def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...], e
         )
 
     known_names = [*shipped(), *(name for home in homes for name in _experiments(home))]
-    hint = nearest(location, list(dict.fromkeys(known_names)), listing="experiments")
+    hint = components.other_kind(location) or nearest(location, list(dict.fromkeys(known_names)), listing="experiments")
     raise UserError(f"unknown experiment {location!r}: {hint}")
 
 

@@ -66,6 +66,10 @@ def _table(columns: Any, argument: str, letter: str) -> pa.Table:
     import pandas as pd
     import pyarrow as pa
 
+    if isinstance(columns, str | Path):
+        raise UserError(
+            f"compare: {argument} is a text; pass a data frame or an array, or run `mtlscale inspect FILE` on a file"
+        )
     if hasattr(columns, "toarray"):
         raise UserError(f"compare: {argument} is a sparse matrix; pass {argument}.toarray()")
     try:
@@ -79,6 +83,7 @@ def _table(columns: Any, argument: str, letter: str) -> pa.Table:
         elif hasattr(columns, "__arrow_c_stream__"):
             table = pa.table(columns)
         else:
+            _check_one_kind(columns, argument)
             table = _of_array(np.asarray(columns), argument, letter)
     except (pa.ArrowException, TypeError, ValueError) as error:
         problem = " ".join(str(part) for part in error.args).splitlines()[0]
@@ -87,6 +92,18 @@ def _table(columns: Any, argument: str, letter: str) -> pa.Table:
     if not table.num_columns:
         raise UserError(f"compare: {argument} has no column")
     return table.replace_schema_metadata(None)
+
+
+def _check_one_kind(rows: Any, argument: str) -> None:
+    """Raise `UserError` for lists in which a column has texts beside numbers, which numpy would make texts of."""
+    if not isinstance(rows, list | tuple) or not rows:
+        return
+    columns = zip(*rows, strict=False) if isinstance(rows[0], list | tuple) else [rows]
+    for number, column in enumerate(columns):
+        if len({isinstance(value, str) for value in column}) > 1:
+            raise UserError(f"compare: column {number} of {argument} has texts beside numbers; mend it")
+    if isinstance(rows[0], list | tuple) and len({isinstance(value, str) for value in rows[0]}) > 1:
+        raise UserError(f"compare: {argument} has columns of texts and of numbers; pass a data frame")
 
 
 def _of_array(values: np.ndarray[Any, Any], argument: str, letter: str) -> pa.Table:

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from mtlscale.config import RESULTS_VERSION, Experiment, Outline, UserError, read_outline
-from mtlscale.config.experiment.experiment import FLOORS
+from mtlscale.config.experiment.experiment import FLOORS, Floor
 from mtlscale.execution.planning.plan import belonging
 from mtlscale.execution.submission.record_checks import other_settings, other_versions, problems_of
 from mtlscale.records import RunRecord
@@ -31,6 +31,7 @@ from mtlscale.records.submission_schema import (
 )
 from mtlscale.report.tables.leaderboard import Leaderboard
 
+_FLOORS = frozenset(get_args(Floor))
 _CLOSE = 1e-6  # relative: leaderboards are added up in another order elsewhere
 
 
@@ -100,8 +101,11 @@ def _of_experiment(outline: Outline, provenance: Provenance) -> Iterator[Problem
     labels = {row.label for row in outline.methods}
     if outline.shipped is not None:
         labels |= {method.architecture.name for method in outline.shipped.methods}
-    if missing := set(FLOORS) - labels:
-        yield Problem(EXPERIMENT, None, f"floors: {' and '.join(sorted(missing))} are not among the methods")
+    if FLOORS[0] not in labels or not labels & (_FLOORS - {FLOORS[0]}):
+        missing = " and ".join(floor for floor in FLOORS if floor not in labels)
+        yield Problem(
+            EXPERIMENT, None, f"floors: {missing} missing; write `floors: [{', '.join(FLOORS)}]` and run them"
+        )
 
     files = {plugin.path.name for plugin in outline.plugins}
     for name in sorted(files ^ set(provenance.plugins)):

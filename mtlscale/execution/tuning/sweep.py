@@ -84,7 +84,21 @@ class SweepPlan:
         """Return how the trials that are not done will be executed, and how they read their data."""
         if self.complete:
             return ["all trials are done"]
-        return [*self._executed(), *(f"{name}: {text}" for name, text in reading(self.plan))]
+        return [*self._two_values(), *self._executed(), *(f"{name}: {text}" for name, text in reading(self.plan))]
+
+    def _two_values(self) -> list[str]:
+        """Return a line on each list of two numbers, which may be meant as the ends of a range."""
+        space = {path: dimension for base in self.bases for path, dimension in space_of(self.search, base).items()}
+        pairs = {
+            path: dimension.choices
+            for path, dimension in space.items()
+            if path in self.search.space and dimension.choices is not None and len(dimension.choices) == 2
+        }
+        return [
+            f"{path}: 2 values, {low:g} and {high:g}; a range is {{low: {low:g}, high: {high:g}, scale: log}}"
+            for path, (low, high) in pairs.items()
+            if isinstance(low, float) and isinstance(high, float) and 0 < low < high
+        ]
 
     def _executed(self) -> list[str]:
         if self.search.adaptive:

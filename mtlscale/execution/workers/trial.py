@@ -13,6 +13,7 @@ Read its data, train it, and leave behind what a run leaves, whatever its end:
 from __future__ import annotations
 
 import contextlib
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -287,7 +288,22 @@ def fail(job: Job, error: Exception) -> RunRecord:
         (job.folder / "error.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     if isinstance(error, OSError) and is_full(error):
         return failed(job.run, no_space(error, str(job.folder.parents[1])))
-    return failed(job.run, f"{type(error).__name__}: {error}".splitlines()[0])
+    return failed(job.run, f"{_place(error)}{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _place(error: Exception) -> str:
+    """Return the file and line where an error arose, in the user's code if it passed through some; else ""."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not any(Path(frame.filename).is_relative_to(folder) for folder in _NOT_OWN)]
+    if isinstance(error, UserError) and not own:
+        return ""  # its message says what is wrong, and where
+    frame = (own or frames)[-1] if frames else None
+    return "" if frame is None else f"{Path(frame.filename).name}:{frame.lineno}: "
+
+
+# Folders of code that is no user's: this package, its pipelines, and what is installed.
+_PACKAGE = Path(__file__).parents[2]
+_NOT_OWN = (_PACKAGE, _PACKAGE.parent / "pipelines", *map(Path, {*sysconfig.get_paths().values()}))
 
 
 def read_data(folder: Path, storage: Storage | None = None) -> PreparedData:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from mtlscale.config import TaskSuite
 from mtlscale.data import Manifest
 from mtlscale.inference.exporting.description import Description
+from mtlscale.inference.predictions import scaling_of
+from mtlscale.metrics import IN_UNITS
 from mtlscale.records import Metrics
 
 # Packages that `load_model` and `predict` import; mtlscale itself is installed without its dependencies.
@@ -50,7 +53,7 @@ def card(description: Description, manifest: Manifest) -> str:
         "",
         "Of the epoch that validation chose, measured by the run.",
         "",
-        *_table(description.metrics),
+        *_table(description.metrics, suite),
         "",
         "## Loading",
         "",
@@ -82,16 +85,22 @@ def card(description: Description, manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _table(metrics: dict[str, Metrics]) -> list[str]:
+def _table(metrics: dict[str, Metrics], suite: TaskSuite) -> list[str]:
+    """Return the rows of the metrics; errors of standardised targets also in the units of the data."""
     rows = ["| task | metric | " + " | ".join(metrics) + " |", "|---|---|" + "---|" * len(metrics)]
     first = next(iter(metrics.values()), {})
     for task, values in first.items():
         for metric in values:
-            figures = (
-                f"{split_metrics[task][metric]:.6g}" if metric in split_metrics.get(task, {}) else ""
-                for split_metrics in metrics.values()
-            )
-            rows.append(f"| {task} | {metric} | " + " | ".join(figures) + " |")
+            _, deviation = scaling_of(suite, task)
+            scales = {metric: 1.0}
+            if metric in IN_UNITS and deviation != 1.0:
+                scales[f"{metric}, in units of the data"] = deviation
+            for name, scale in scales.items():
+                figures = (
+                    f"{split_metrics[task][metric] * scale:.6g}" if metric in split_metrics.get(task, {}) else ""
+                    for split_metrics in metrics.values()
+                )
+                rows.append(f"| {task} | {name} | " + " | ".join(figures) + " |")
     return rows
 
 

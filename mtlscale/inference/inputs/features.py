@@ -44,7 +44,7 @@ class Unfamiliar:
         texts = []
         if self.far:
             texts.append(f"{self.far} of {count} inputs lie far outside the training range, the first: {self.first}; "
-                         "are they scaled as the data were?")  # fmt: skip
+                         "are they in the units of the data?")  # fmt: skip
         if self.unknown:
             counts_by_column = ", ".join(f"{name} ({number})" for name, number in self.unknown.items())
             texts.append(f"values that training does not have count as unknown: {counts_by_column}")
@@ -161,8 +161,12 @@ def unfamiliar(description: InputDescription, values: Array, rows: Sequence[Any]
     columns: list[TableColumn] = [from_json(entry) for entry in description.columns]
     names = [part for one in columns for part in one.parts] or description.features
     name = names[column] if description.features else f"column {column + 1}"
-    value, training_range = values[row, column], f"{low[column]:.4g} to {high[column]:.4g}"
-    return Unfamiliar(int(inputs.sum()), f"row {rows[row]} has {value:.4g} in {name}, training has {training_range}")
+    value, least, most = values[row, column], low[column], high[column]
+    if description.mean:  # in the units of the table, not of the network
+        mean, deviation = description.mean[column], description.deviation[column]
+        value, least, most = (number * deviation + mean for number in (value, least, most))
+    text = f"row {rows[row]} has {value:.6g} in {name}, training {least:.4g} to {most:.4g}"
+    return Unfamiliar(int(inputs.sum()), text)
 
 
 def _columns_of_numbers(table: pa.Table) -> list[str]:

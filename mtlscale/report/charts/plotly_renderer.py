@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _PIXELS = 78  # of height for an inch of a file
 _FIELDS = {"name": "customdata", "note": "hovertext", "at": "x", "length": "y", "row": "y", "column": "x", "value": "z"}
 _LEGEND_LETTERS = 60  # in a line
+_MOST_WHOLE_TICKS = 8
 Traces = list[dict[str, Any]]
 
 
@@ -64,6 +65,7 @@ def _panel(chart: Chart, index: int, panel: Panel, layout: dict[str, Any], liste
     x_domain, y_domain = _domains(chart, index)
     layout[f"xaxis{suffix}"] = {
         **_axis(panel.x, chart.x_title(index)), "domain": x_domain, "anchor": f"y{suffix}",
+        **(_whole_ticks(panel) if panel.x.whole else {}),
         **({"side": "top"} if panel.x.opposite else {}),
     }  # fmt: skip
     layout[f"yaxis{suffix}"] = {
@@ -102,6 +104,14 @@ def _domains(chart: Chart, index: int) -> tuple[list[float], list[float]]:
     return [left, min(1.0, left + weights[column] * width)], [max(0.0, top - height), top]
 
 
+def _whole_ticks(panel: Panel) -> dict[str, Any]:
+    """Return ticks of the x-axis at whole numbers alone; plotly's own would be rounded halves."""
+    values = [float(x) for mark in panel.marks if isinstance(mark, Line | Dots) for x in mark.x]
+    span = max(values) - min(values) if values else 0.0
+    steps = (factor * 10**power for power in range(12) for factor in (1, 2, 5))
+    return {"tickformat": ",d", "tick0": 0, "dtick": next(step for step in steps if span <= _MOST_WHOLE_TICKS * step)}
+
+
 def _axis(axis: Axis, title: str) -> dict[str, Any]:
     result: dict[str, Any] = {"automargin": True, "zeroline": False, "showgrid": axis.grid}
     if title:
@@ -115,8 +125,6 @@ def _axis(axis: Axis, title: str) -> dict[str, Any]:
             result |= {"tickvals": names, "ticktext": [label(axis.ticks.get(name, name)) for name in axis.names]}
     elif axis.ticks:
         result |= {"tickvals": list(axis.ticks), "ticktext": [label(text) for text in axis.ticks.values()]}
-    if axis.whole:
-        result["tickformat"] = ",d"
     if not axis.visible:
         result["visible"] = False
 

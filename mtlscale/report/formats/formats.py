@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,8 @@ class DisplayedLeaderboard:
     title: str
     overall: Sheet | None = None
     pairs: Mapping[str, Sheet] = field(default_factory=dict)  # by data set
+    columns: Sequence[str] = ()  # those of the data sets' tables that are shown; default: as many as fit
+    label: str = ""  # of LaTeX's tables
 
     def text(self, form: str) -> str:
         """Return the text in any format but the terminal's."""
@@ -81,18 +83,32 @@ class DisplayedLeaderboard:
         if form == "csv":
             return self._csv()
         if form == "latex":
-            from mtlscale.report.formats.latex import floating, latex, preamble
-
-            return f"{preamble()}\n{self._joined(floating, map(latex, self.board.tables.values()))}"
+            return self._latex()
 
         from mtlscale.report.formats.markdown import markdown_section
 
-        return self._joined(partial(markdown_section, level=2), [self.board.to_markdown()])
+        section = partial(markdown_section, level=2)
+        overall = [] if self.overall is None else [section(self.overall)]
+        board = list(map(section, self._chosen())) if self.columns else [self.board.to_markdown()]
+        return "\n".join([*overall, *board, *map(section, self.pairs.values())])
 
-    def _joined(self, sheet_text: Callable[[Sheet], str], board: Iterable[str]) -> str:
-        """Join the texts of the table across data sets, of the leaderboard and of the pairs."""
-        overall = [] if self.overall is None else [sheet_text(self.overall)]
-        return "\n".join([*overall, *board, *map(sheet_text, self.pairs.values())])
+    def _latex(self) -> str:
+        from mtlscale.report.formats.latex import latex
+        from mtlscale.report.tables.caveats import failures
+        from mtlscale.report.tables.sheets import sheets
+
+        tables = self.board.tables.values()
+        shown = (
+            self._chosen() if self.columns else [sheet for table in tables for sheet in sheets(table, details=False)]
+        )
+        overall = [] if self.overall is None else [self.overall]
+        unfinished = [failure for table in tables for failure in failures(table)]
+        return latex([*overall, *shown, *self.pairs.values()], unfinished, self.label)
+
+    def _chosen(self) -> list[Sheet]:
+        from mtlscale.report.tables.chosen_columns import chosen
+
+        return chosen(self.board.tables, self.columns)
 
     @property
     def _descriptions(self) -> list[str]:
@@ -109,7 +125,11 @@ class DisplayedLeaderboard:
         yield from (Text(f"{text}\n") for text in self._descriptions)
         if self.overall is not None:
             yield from print_sheet(self.overall)
-        yield self.board.to_rich(wide=wide)
+        if self.columns:
+            for sheet in self._chosen():
+                yield from print_sheet(sheet)
+        else:
+            yield self.board.to_rich(wide=wide)
         for sheet in self.pairs.values():
             yield from print_sheet(sheet)
 

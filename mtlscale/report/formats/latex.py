@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
 
 from mtlscale.report.formats.sheet import Sheet, TableCell
-from mtlscale.report.tables.caveats import failures
-from mtlscale.report.tables.sheets import sheets
-
-if TYPE_CHECKING:
-    from mtlscale.report.tables.table import Table
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -36,8 +32,37 @@ _SPECIAL = {
     "–": "--",
     "—": "---",
     "…": r"\ldots{}",
-    "\n": " ",
+    "∠": r"$\angle$",
+    "√": r"$\surd$",
+    "≠": r"$\ne$",
+    "←": r"$\leftarrow$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "²": r"$^2$",
+    "³": r"$^3$",
+    "µ": r"$\mu$",
+    "§": r"\S{}",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "ı": r"\i{}",
+    "’": "'",
+    "‘": "`",
+    "“": "``",
+    "”": "''",
+    "[": "{[}",  # after a line's end it would begin an argument
+    "*": "{*}",
 }
+_ACCENTS = {  # combining mark -> command
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
+    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0323": "d", "\u0327": "c",
+}  # fmt: skip
 _GREEK = (  # from α on; no letter of its own for omicron and the final sigma
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi - pi rho - sigma tau upsilon phi chi psi "
     "omega"
@@ -49,31 +74,64 @@ _MAX_COLUMNS = 6  # columns at usual width; tables with more are scaled down to 
 
 
 def escaped(text: object) -> str:
-    """Escape a text for running text and cells, so that no mark of TeX takes effect."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in str(text))
+    """Escape a text for running text and cells: no mark of TeX takes effect, and pdflatex knows every letter.
 
-
-def latex(table: Table) -> str:
-    """Return a `table` for quality, one for many tasks and one for cost, best method first.
-
-    Comments name the runs that did not finish.
+    Letters that it does not know are written by their number, as U+4E2D.
     """
-    comments = [
-        f"% did not finish: {_one_line(f'{method}, seed {seed}: {status}: {error}')}"
-        for method, seed, status, error in failures(table)
+    letters = " ".join(unicodedata.normalize("NFC", str(text)).split())
+    return "".join(map(_letter, letters))
+
+
+def _letter(letter: str) -> str:
+    if letter in _SPECIAL:
+        return _SPECIAL[letter]
+    if letter.isascii() and letter.isprintable():
+        return letter
+    base, *marks = list(unicodedata.normalize("NFD", letter))
+    if base.isascii() and base.isalpha() and len(marks) == 1 and marks[0] in _ACCENTS:
+        return rf"\{_ACCENTS[marks[0]]}{{{base}}}"
+    return f"U+{ord(letter):04X}"
+
+
+def latex(sheets: Sequence[Sheet], failures: Iterable[tuple[str, int, str, str]] = (), label: str = "") -> str:
+    """Return one `table` after the other, each with a label; comments name the packages and runs without an end.
+
+    Args:
+        sheets: The tables.
+        failures: Method, seed, status and error of the runs that did not finish.
+        label: The label of a single table, and what those of several begin with.
+    """
+    comments = [r"% needs \usepackage{booktabs,graphicx}"]
+    comments += [
+        f"% did not finish: {escaped(f'{method}, seed {seed}: {status}: {error}')}"
+        for method, seed, status, error in failures
     ]
-    return "\n".join([*comments, "\n".join(map(floating, sheets(table)))])
+    return "\n".join([*comments, *map(floating, sheets, _labels(sheets, label))])
 
 
-def floating(sheet: Sheet) -> str:
+def _labels(sheets: Sequence[Sheet], label: str) -> list[str]:
+    """Return a label for each table, no two alike."""
+    if label and len(sheets) == 1:
+        return [label]
+    labels: list[str] = []
+    for sheet in sheets:
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", sheet.key or sheet.title).strip("-") or "table"
+        name = f"{label}-{slug}" if label else f"tab:{slug}"
+        labels.append(f"{name}-{len(labels)}" if name in labels else name)
+    return labels
+
+
+def floating(sheet: Sheet, label: str) -> str:
     """Return a `table` no wider than the text."""
     wide = len(sheet.columns) - sheet.names > _MAX_COLUMNS
-    caption = ": ".join(filter(None, (sheet.title, sheet.text)))
-    below = sheet.legend or " ".join(f"{note}." for note in sheet.notes)
+    caption = sheet.caption or sheet.title or sheet.text.removesuffix(".")
+    below = sheet.legend or " ".join(f"{_sentence(note)}." for note in sheet.notes)
     lines = [
+        *([f"% {escaped(sheet.text)}"] if sheet.text else []),
         r"\begin{table}",
         r"  \centering\small",
         rf"  \caption{{{escaped(caption)}}}",
+        rf"  \label{{{label}}}",
         *([r"  \resizebox{\linewidth}{!}{%"] if wide else []),
         rf"  \begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in sheet.columns)}}}",
         r"    \toprule",
@@ -82,16 +140,15 @@ def floating(sheet: Sheet) -> str:
         *(_line(map(_cell, row)) for row in sheet.rows),
         r"    \bottomrule",
         r"  \end{tabular}" + ("}" if wide else ""),
-        *([rf"  \par\smallskip\raggedright\footnotesize {escaped(below)}"] if below else []),
+        *([rf"  \par\smallskip\raggedright\footnotesize {escaped(_sentence(below))}"] if below else []),
         r"\end{table}",
         "",
     ]
     return "\n".join(lines)
 
 
-def preamble() -> str:
-    """Return the comment that says which packages to load."""
-    return r"% needs \usepackage{booktabs,graphicx}"
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _line(texts: Iterable[str]) -> str:
@@ -101,7 +158,3 @@ def _line(texts: Iterable[str]) -> str:
 def _cell(cell: TableCell) -> str:
     text = escaped(cell.text)
     return rf"\textbf{{{text}}}" if "best" in cell.mark else text
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

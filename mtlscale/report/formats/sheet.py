@@ -90,6 +90,8 @@ class Sheet:
     notes: Sequence[str] = ()
     legend: str = ""  # in place of notes
     label: str = ""  # for readers who do not see where it stands, where that is not the title
+    caption: str = ""  # what it holds, in a line, where title and text do not say that
+    key: str = ""  # what tells it from the other tables of a leaderboard, in words
     names: int = 1  # the number of columns with names
     page: int = PAGE  # rows that a page shows at once
     numbers: pd.DataFrame | None = None  # all digits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from mtlscale.report.tables.table import Table
 
+_WIDTH = 120  # columns where no terminal says how many it has
 MANY_TASKS = 20  # more are shown on request alone
 HINT = "`mtlscale leaderboard` shows all with --wide or --format csv."
 
@@ -66,6 +68,17 @@ def print_sheet(sheet: Sheet) -> Iterator[RenderableType]:
         yield Text(f"\n{sheet.text}", style="bold")
     if sheet.below:
         yield Text(f"{sheet.below}\n", style="dim")
+
+
+def plain_text(part: RenderableType) -> str:
+    """Return what a terminal shows, without colours."""
+    from rich.console import Console
+
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    console = Console(width=width, color_system=None, force_terminal=False, force_jupyter=False)
+    with console.capture() as captured:
+        console.print(part)
+    return captured.get().rstrip("\n")
 
 
 def _grids(columns: Sequence[Column], names: Column, width: int, hint: str) -> list[Grid]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from mtlscale.config import method_name
-from mtlscale.metrics import FIGURES, NETWORK
+from mtlscale.metrics import FIGURES, IN_UNITS, NETWORK
 from mtlscale.records import Metrics, RunRecord
 from mtlscale.report.stats.fronts import folded
 
@@ -41,6 +41,30 @@ def by_dataset(records: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
     for record in records:
         groups.setdefault(record.dataset, []).append(record)
     return groups
+
+
+UNITS = "in_units"  # ends the columns of errors in the units of the data
+
+
+def units_column(task: str, metric: str) -> str:
+    """Return the name of the column of a task's error in the units of the data."""
+    return f"{task}.{metric}.{UNITS}"
+
+
+def units_frame(finished: Sequence[RunRecord], values: pd.DataFrame, main: Mapping[str, str]) -> pd.DataFrame:
+    """Return each run's main errors of standardised targets in the units of the data, a column per task.
+
+    Args:
+        finished: The records of the runs.
+        values: Run x `<task>.<metric>`.
+        main: Task -> main metric.
+    """
+    frame = {}
+    for task, metric in main.items():
+        deviations = pd.Series([record.deviations.get(task, np.nan) for record in finished], values.index, dtype=float)
+        if metric in IN_UNITS and deviations.notna().all() and len(deviations):
+            frame[units_column(task, metric)] = values[f"{task}.{metric}"] * deviations
+    return pd.DataFrame(frame, index=values.index)
 
 
 def run_frame(records: Sequence[RunRecord]) -> pd.DataFrame:

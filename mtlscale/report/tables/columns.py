@@ -13,6 +13,7 @@ from mtlscale.config import UserError
 from mtlscale.metrics import FIGURES, metric_info
 from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, decimals
 from mtlscale.report.formats.sheet import Block, Column, TableCell, number_column
+from mtlscale.report.stats.frames import units_column
 from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ def _by_task(table: Table) -> Iterator[Column]:
     for task, metric in table.main_metrics.items():
         header, help = task if unit else f"{task} {metric}", f"{task}: {metric}{unit_text(metric)}"
         yield _measure(table, table.main_column(task), header, help, block="tasks")
+        if (column := units_column(task, metric)) in table.rows:
+            help = f"{task}: {metric} in the units of the data, by the deviation that its targets were divided by"
+            yield _measure(table, column, f"{task} {metric} in units", help, block="tasks")
 
 
 def _split_figures(table: Table) -> Iterator[Column]:

@@ -19,6 +19,7 @@ from mtlscale.report.overall.multi_dataset import ROPE, Overall, overall
 from mtlscale.report.stats import near_zero as zeros
 from mtlscale.report.stats import statistics
 from mtlscale.report.stats.frames import (
+    UNITS,
     by_dataset,
     figure_frame,
     latest,
@@ -26,6 +27,7 @@ from mtlscale.report.stats.frames import (
     metric_columns,
     newest,
     run_frame,
+    units_frame,
     value_frame,
 )
 from mtlscale.report.stats.fronts import fronts, higher, is_ray
@@ -112,6 +114,12 @@ class Leaderboard:
             rope: Largest difference in points that has no meaning in practice.
         """
         return overall(self.tables, rope)
+
+    def __repr__(self) -> str:
+        """Return the tables as a terminal shows them, as wide as it is, else 120 columns."""
+        from mtlscale.report.formats.terminal import plain_text
+
+        return plain_text(self.to_rich())
 
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""
@@ -223,10 +231,12 @@ def _table(
         near_zero = zeros.near_zero(means, base, constant, entered, directions)
 
     values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
+    in_data = units_frame(finished_records, values, main)
     figures, front = figure_frame(finished_records, split), fronts(of_rays, split, main, directions)
     directions |= {name: FIGURES[name].higher_is_better for name in map(str, figures)}
     front_scores = pd.DataFrame() if front is None else front.of_runs(runs)
-    runs, directions = pd.concat([runs, scores, values, figures, front_scores], axis=1), directions | higher(front)
+    runs = pd.concat([runs, scores, values, in_data, figures, front_scores], axis=1)
+    directions |= {UNITS: False, **higher(front)}
 
     order = zeros.order_without(near_zero, main, scores)
     if base is not None:
@@ -249,7 +259,7 @@ def _table(
         domains=next((tuple(record.domains) for record in finished_records if record.domains), ()),
         front=front,
     )
-    return _with_rows(table, finished_records, all_runs, planned, [*measured, *figures, *front_scores])
+    return _with_rows(table, finished_records, all_runs, planned, [*measured, *in_data, *figures, *front_scores])
 
 
 def _directions(records: Sequence[RunRecord]) -> dict[str, bool]:

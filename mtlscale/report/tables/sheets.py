@@ -15,7 +15,7 @@ from mtlscale.report.overall.takeaway import sentence
 from mtlscale.report.stats.fronts import Fronts, preference_text
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, half_width
 from mtlscale.report.tables.caveats import legend
-from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method_column
+from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method_column, unit_text
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -34,20 +34,36 @@ def names_of(table: Table) -> Column:
     return method_column(methods, list(map(table.name, methods)), [roles.get(method, "") for method in methods])
 
 
-def sheets(table: Table) -> list[Sheet]:
-    """Return the tables of a data set: quality, beside it few tasks or below it many, and cost."""
-    quality, tasks, cost = by_block(columns(table))
+def sheets(table: Table, *, details: bool = True) -> list[Sheet]:
+    """Return the tables of a data set: quality, beside it few tasks or below it many, and cost.
+
+    Without `details` they lack the columns that few readers need.
+    """
+    quality, tasks, cost = by_block([column for column in columns(table) if details or not column.detail])
     if len(tasks) <= MOST_TASKS:
         quality, tasks = [*tasks, *quality], []
 
     names = names_of(table)
     parts = (
-        (quality, takeaway(table), legend(table)),
-        (tasks, f"{table.dataset}, by task.", ""),
-        (cost, f"{table.dataset}: what the methods cost.", ""),
+        (quality, table.dataset, caption(table), takeaway(table), legend(table)),
+        (tasks, f"{table.dataset} tasks", f"Each task of {table.dataset}", f"{table.dataset}, by task.", ""),
+        (cost, f"{table.dataset} cost", f"Cost on {table.dataset}", f"{table.dataset}: what the methods cost.", ""),
     )
-    shown = [Sheet(columns=[names, *block], text=text, legend=below) for block, text, below in parts if block]
+    shown = [
+        Sheet(columns=[names, *block], key=key, caption=about, text=text, legend=below)
+        for block, key, about, text, below in parts
+        if block
+    ]
     return shown if table.front is None else [*shown, rays(table, table.front)]
+
+
+def caption(table: Table) -> str:
+    """Return a line that says what the table of a data set shows."""
+    seeds = counted(int(table.rows["finished"].max()), "seed")
+    over = f"{counted(len(table.tasks), 'task')}, {seeds}" if len(table.tasks) > 1 else seeds
+    metrics = dict.fromkeys(table.main_metrics.values())
+    measured = ", ".join(f"{metric}{unit_text(metric)}" for metric in metrics)
+    return f"{table.split.capitalize()} {measured or 'results'} on {table.dataset} ({over})"
 
 
 def rays(table: Table, front: Fronts) -> Sheet:
@@ -69,6 +85,8 @@ def rays(table: Table, front: Fronts) -> Sheet:
     columns.append(text_column("on the front", found))
     return Sheet(
         title="Rays",
+        key=f"{table.dataset} rays",
+        caption=f"Networks of the rows with several on {table.dataset}",
         columns=columns,
         names=2,
         text=f"{table.dataset}: each network of the rows with several. Above, such a row has the numbers of its "
@@ -82,6 +100,8 @@ def across(overall: Overall, notes: Sequence[str] = ()) -> Sheet:
     """Return the table across data sets."""
     return Sheet(
         title=f"All {len(overall.datasets)} data sets",
+        key="all",
+        caption=f"Methods over {len(overall.datasets)} data sets",
         columns=[method_column(overall.rows.index), *overall_columns(overall)],
         numbers=overall.rows.reset_index(),
         text=sentence(overall),
@@ -109,6 +129,8 @@ def of_pairs(pairwise: Pairwise) -> Sheet:
 
     return Sheet(
         title=f"{pairwise.dataset}: every pair",
+        key=f"{pairwise.dataset} pairs",
+        caption=f"Every pair of methods on {pairwise.dataset}",
         columns=[method_column(pairwise.methods), *difference_columns],
         numbers=pairwise.pairs,
         text=f"Difference of {score}: row − column; ▲ better, ▼ worse by paired t-tests.",

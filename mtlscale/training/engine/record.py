@@ -103,6 +103,11 @@ def _measures(suite: TaskSuite) -> dict[str, Any]:
         "higher_is_better": {**{name: higher_is_better(name) for name in metric_names}, "loss": False},
         "main_metrics": {task.name: task.metrics[0] for task in suite.tasks},
         "lowest": lowest(sorted(metric_names)),
+        "deviations": {
+            task: float(deviation)
+            for task, (_, deviation) in suite.extras.get("target_scaling", {}).items()
+            if deviation != 1.0 and task in {task.name for task in suite.tasks}
+        },
     }
 
 

@@ -102,6 +102,8 @@ class ParameterGroups:
 
 def _names(heads: Any, tasks: int | Sequence[str] | None) -> list[str]:
     """Return the tasks' names; their positions where they have none."""
+    if heads is not None and not hasattr(heads, "__len__"):
+        raise UserError(f"heads is a {type(heads).__name__}; give a list with a module, or its parameters, per task")
     if isinstance(heads, Mapping | nn.ModuleDict):
         names = [str(name) for name in heads]
     elif heads is not None and (tasks is None or isinstance(tasks, int)):
