@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.renamed import renamed_names
 from pipelines._steps.blocks import Engine, TableFunction, Tell
 from pipelines.contract import ComputedRows, Download, Pipeline, PrepareContext, Prepared, ShardedTable
 
@@ -39,8 +38,4 @@ __all__ = [
     "write_prepared",
 ]
 
-__getattr__ = renamed_names(
-    __name__,
-    {"Part": "ComputedRows", "Pieces": "ShardedTable", "Work": "PrepareContext"},
-    lazily(__name__),
-)
+__getattr__ = lazily(__name__)

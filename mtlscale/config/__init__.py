@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     )
     from mtlscale.config.experiment.outline import Outline, read_outline
     from mtlscale.config.registry.components import (
-        FORMER_HASHES,
         PACKAGES,
         Component,
         Knob,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
         names,
         plugin_error,
         plugin_file,
-        same_source,
         source_hash,
     )
     from mtlscale.config.registry.extensions import extensions
@@ -71,7 +69,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMON",
     "FLOORS",
-    "FORMER_HASHES",
     "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
@@ -130,7 +127,6 @@ __all__ = [
     "plugin_file",
     "read_outline",
     "read_settings",
-    "same_source",
     "shipped",
     "source_hash",
     "space_of",

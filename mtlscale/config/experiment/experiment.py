@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.experiment import metric_selection as measures
+from mtlscale.config.experiment import metric_selection
 from mtlscale.config.experiment.models import (
     DatasetSpec,
     MethodSpec,
@@ -89,13 +89,13 @@ class Experiment(Model):
 
     def validate_components(self) -> None:
         """Build every component once, so that a bad name or option is reported before anything starts."""
-        measures.check_names(self.delta or (), "delta", of_task=True)
+        metric_selection.check_names(self.delta or (), "delta", of_task=True)
         self._check_compared()
 
         for dataset in self.datasets:
             dataset.build()
-            measures.check_names(measures.names_of(dataset.metrics), f"metrics of {dataset.label}")
-            measures.check_names(dataset.delta or (), f"delta of {dataset.label}", of_task=True)
+            metric_selection.check_names(metric_selection.names_of(dataset.metrics), f"metrics of {dataset.label}")
+            metric_selection.check_names(dataset.delta or (), f"delta of {dataset.label}", of_task=True)
             for method in self.methods:
                 self._parts(dataset, method)
 
@@ -246,11 +246,11 @@ def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
     """Return the data set's part of a run's spec."""
     options = dataset.build(seed)
     knobs = options.knob_values()
-    names = measures.names_of(dataset.metrics)
+    names = metric_selection.names_of(dataset.metrics)
 
     settings: dict[str, Any] = {}
     if names:
-        settings["task_metrics"] = [dataset.metrics, measures.plugin_hashes(names)]
+        settings["task_metrics"] = [dataset.metrics, metric_selection.plugin_hashes(names)]
     if dataset.tasks is not None:
         settings["only_tasks"] = dataset.tasks
     if dataset.noise is not None and dataset.noise.share > 0:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtlscale.config import named_files as files
+from mtlscale.config import named_files
 from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.experiment import Experiment
 from mtlscale.config.experiment.models import DatasetSpec
@@ -89,7 +89,7 @@ def experiment_of(
         UserError: For an unknown key, or a value that does not fit.
     """
     data = settings
-    for file_setting in files.named(data):
+    for file_setting in named_files.named(data):
         file_setting.options[file_setting.key] = str(file_setting.resolve(file.parent))
     if isinstance(data.get("published"), str):
         data["published"] = file.parent / data["published"]

@@ -143,7 +143,7 @@ def read_outline(file: Path) -> Outline:
 
 def _loaded_apart(names: set[str], plugins: Sequence[PluginText]) -> set[str]:
     """Return the names that do not come from these plugins, which this process may have loaded by itself."""
-    own_hashes = {digest for plugin in plugins for digest in plugin.hashes}
+    own_hashes = {plugin.code_hash for plugin in plugins}
     apart = set(names)
     for kind in (*components.PACKAGES, "metrics"):
         for name in components.names(kind):

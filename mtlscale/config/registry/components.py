@@ -27,7 +27,7 @@ from mtlscale.config.paths import is_file
 from mtlscale.config.registry.extensions import shipped_modules
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.registry.source_code import bytes_hash, code_hash
+from mtlscale.config.registry.source_code import code_hash
 from mtlscale.config.registry.synonyms import plain
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
@@ -45,8 +45,6 @@ METRICS = "mtlscale.metrics.names"  # the shipped metrics are no classes: a tabl
 _PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in (*PACKAGES, "metrics")}
 _NAME = re.compile(r"\w[\w.+-]{0,99}")
 _SOURCES: dict[type[Component], str] = {}  # class of a plugin -> hash of its file's code
-# Hash -> hash that an earlier version gave the same plugin (it hashed the file's bytes), so that its runs are found.
-FORMER_HASHES: dict[str, str] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,12 +343,6 @@ def plugin_file(cls: type[Component]) -> str:
     return Path(str(sys.modules[cls.__module__].__file__)).name if source_hash(cls) else ""
 
 
-def same_source(cls: type[Component], digest: str) -> bool:
-    """Return whether a hash recorded by this or an earlier version is that of the class's file."""
-    current_hash = source_hash(cls)
-    return digest in (current_hash, FORMER_HASHES.get(current_hash, current_hash))
-
-
 def load_plugins(paths: Sequence[Path]) -> None:
     """Load every plugin with `load_plugin`.
 
@@ -391,10 +383,7 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
             f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
         )
 
-    digest = code_hash(source)
-    FORMER_HASHES[digest] = bytes_hash(source)
-
-    _register(classes, digest)
+    _register(classes, code_hash(source))
     return list(classes)
 
 

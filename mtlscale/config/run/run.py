@@ -103,14 +103,6 @@ class Run(Model):
         return _hashed(self._identity)
 
     @property
-    def former_id(self) -> str | None:
-        """The id that an earlier version gave this run, if it differs: that version hashed the bytes of plugins."""
-        text = former = self._identity
-        for digest, before in components.FORMER_HASHES.items():
-            former = former.replace(digest, before)
-        return None if former == text else _hashed(former)
-
-    @property
     def _identity(self) -> str:
         """The text that the run id is the hash of."""
         cached_frame: RunIdTemplate | None = self.__dict__.get("frame")

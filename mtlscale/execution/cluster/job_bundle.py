@@ -15,10 +15,10 @@ from mtlscale.config import (
     checkpoints,
     find_experiment,
     load_experiment,
+    named_files,
     read_settings,
     without_secrets,
 )
-from mtlscale.config import named_files as files
 
 LIMIT_MB = 100.0  # MiB
 # Never packed, wherever they stand: environments, caches, results; nor anything whose name begins with a dot.
@@ -103,7 +103,7 @@ def pack(
         settings["published"] = f"published/{loaded.published.name}"
         copied[settings["published"]] = loaded.published
 
-    for index, reference in enumerate(files.named(settings)):
+    for index, reference in enumerate(named_files.named(settings)):
         source = reference.resolve(file.parent)
         reference.options[reference.key] = f"files/{index}/{source.name}"
         contents = (

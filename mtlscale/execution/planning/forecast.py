@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlscale.config import Run, TrainingSpec, changed
+from mtlscale.config import Run, changed
 from mtlscale.data.readers.reader_selection import OnDisk, bound, needed
 from mtlscale.execution.planning.check import parameters
 from mtlscale.execution.planning.dry_run import DryRun
@@ -152,8 +152,7 @@ def _shape(spec: Mapping[str, Any]) -> str:
     """
     kinds = {"architecture": "architectures", "encoder": "encoders", "objective": "objectives", "dataset": "datasets"}
     parts = {part: spec[part] and (spec[part]["name"], _sizes(kind, spec[part])) for part, kind in kinds.items()}
-    settings = {**TrainingSpec().model_dump(mode="json"), **spec["training"]}  # earlier versions name fewer
-    training = {key: settings[key] for key in _SHAPE}
+    training = {key: spec["training"][key] for key in _SHAPE}
     return json.dumps([parts, spec["balancer"]["name"], training], sort_keys=True)
 
 

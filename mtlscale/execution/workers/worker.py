@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mtlscale.config import Run, load_plugin, without_secrets
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.workers.allocator import keep_freed_memory
 from mtlscale.execution.workers.jobs import Options
@@ -31,7 +31,7 @@ def setup(threads: int, plugins: Sequence[Plugin]) -> None:
     for name, source in plugins:
         path = Path(name)
         if not path.is_file() or path.read_text(encoding="utf-8") != source:
-            path = Path(tempfile.mkdtemp(prefix=leftovers.prefix("plugin"))) / path.name
+            path = Path(tempfile.mkdtemp(prefix=temp_files.prefix("plugin"))) / path.name
             path.write_text(source, encoding="utf-8")
         load_plugin(path)
 

@@ -17,7 +17,6 @@ from mtlscale.config import (
     component,
     load_plugin,
     names,
-    same_source,
     source_hash,
 )
 from mtlscale.data.remote import sha256_of
@@ -179,7 +178,7 @@ def _plugins(record: RunRecord, source: FinishedRun, folder: Path) -> list[Plugi
 
 def _check_same(kind: str, cls: type[Component], spec_entry: Mapping[str, Any]) -> None:
     """Raise `UserError` if a plugin is not the one that the run had."""
-    if "plugin" in spec_entry and not same_source(cls, spec_entry["plugin"]):
+    if "plugin" in spec_entry and source_hash(cls) != spec_entry["plugin"]:
         raise UserError(
             f"the {kind.removesuffix('s')} {cls.name} is not the one that the run had (its file has changed since); "
             "name the file as it was by --plugin"

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config import TaskSuite, UserError, checkpoints, component
-from mtlscale.config import named_files as files
+from mtlscale.config import TaskSuite, UserError, checkpoints, component, named_files
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
 from mtlscale.data.format.prepared import SPECIAL_WORDS
 from mtlscale.inference.exporting.description import InputDescription, Words
@@ -117,11 +116,11 @@ def tokenizer_of(spec: Mapping[str, Any], suite: TaskSuite) -> list[Path]:
         if value is None:
             continue
         try:
-            folder = files.locate(value) if isinstance(value, Mapping) else Path(value)
+            folder = named_files.locate(value) if isinstance(value, Mapping) else Path(value)
         except UserError:
             if value is spec["encoder"].get("checkpoint"):  # the network is built from its configuration
                 raise
             continue
-        if folder.is_dir() and files.tokenizer_hash(folder) == tokenizer["sha256"]:
+        if folder.is_dir() and named_files.tokenizer_hash(folder) == tokenizer["sha256"]:
             return [folder / checkpoints.CONFIG, *checkpoints.tokenizer_files(folder)]
     return []
