@@ -16,7 +16,7 @@ from mtlscale.config import UserError, check_delta, entering, suite_delta
 from mtlscale.metrics import FIGURES
 from mtlscale.records import RunRecord
 from mtlscale.report.overall.multi_dataset import ROPE, Overall, overall
-from mtlscale.report.stats import statistics
+from mtlscale.report.stats import near_zero, statistics
 from mtlscale.report.stats.frames import (
     by_dataset,
     figure_frame,
@@ -236,7 +236,7 @@ def _table(
         part=part,
         main_metrics=main,
         delta=tuple(entered),
-        near_zero=near_zero,
+        near_zero=entries_near_zero,
         higher_is_better=directions,
         baseline=base,
         reference=ref,
