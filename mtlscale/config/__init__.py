@@ -19,20 +19,6 @@ if TYPE_CHECKING:
         read_settings,
         shipped,
     )
-    from mtlscale.config.experiment.metric_selection import check_delta, entering, fingerprint_with, suite_delta
-    from mtlscale.config.experiment.models import (
-        ComponentSpec,
-        DatasetSpec,
-        EvaluationSpec,
-        LabelNoise,
-        MethodSpec,
-        ModelSpec,
-        PgdSpec,
-        ResourceSpec,
-        TrackingSpec,
-        TrainingSpec,
-        method_name,
-    )
     from mtlscale.config.experiment.outline import Outline, read_outline
     from mtlscale.config.registry.components import (
         PACKAGES,
@@ -53,7 +39,6 @@ if TYPE_CHECKING:
     from mtlscale.config.run.batch_checks import check_batches
     from mtlscale.config.run.changed_settings import changed, differences
     from mtlscale.config.run.run import RESULTS_VERSION, Run, no_result
-    from mtlscale.config.search.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
     from mtlscale.config.search.trials import (
         belongs,
         budget_of,
@@ -63,6 +48,21 @@ if TYPE_CHECKING:
         trials,
         whole_number,
     )
+    from mtlscale.config.settings.metric_selection import check_delta, entering, fingerprint_with, suite_delta
+    from mtlscale.config.settings.models import (
+        ComponentSpec,
+        DatasetSpec,
+        EvaluationSpec,
+        LabelNoise,
+        MethodSpec,
+        ModelSpec,
+        PgdSpec,
+        ResourceSpec,
+        TrackingSpec,
+        TrainingSpec,
+        method_name,
+    )
+    from mtlscale.config.settings.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
     from mtlscale.config.tasks import LOSSES, MISSING_CLASS, SPLITS, UNKNOWN_CATEGORY, Task, TaskSuite
     from mtlscale.config.validation import place_of_key
 

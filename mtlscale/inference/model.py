@@ -14,14 +14,14 @@ from mtlscale.config import Task, TaskSuite, UserError, load_plugin, nearest, so
 from mtlscale.config.registry.components import component
 from mtlscale.data import Batch, Samples
 from mtlscale.data.readers.random_access import placed
-from mtlscale.inference.exporting import nested
-from mtlscale.inference.exporting.description import (
+from mtlscale.inference.description import (
     FOUND,
     MODEL,
     TOKENIZER,
     Description,
     read_description,
 )
+from mtlscale.inference.exporting import nested
 from mtlscale.inference.inputs.inputs import InputReader
 from mtlscale.inference.measure import PredictionCallback, as_exported, measure
 from mtlscale.inference.network import network

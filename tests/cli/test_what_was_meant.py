@@ -11,7 +11,7 @@ from command import mtlscale, refused
 from mtlscale.config import Run, TrainingSpec, load_experiment, nearest
 from mtlscale.config.registry.components import names
 from mtlscale.config.registry.synonyms import _ELSEWHERE, names_here, plain
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.training import Trainer
 
 File = Callable[..., Path]

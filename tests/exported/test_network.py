@@ -17,7 +17,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import checkpoints, named_files
 from mtlscale.inference.exporting import nested
-from mtlscale.inference.exporting.source import bare
+from mtlscale.inference.finished_run import bare
 from mtlscale.inference.network import network
 from mtlscale.training import Trainer
 from mtlscale.training.engine.loop import finish

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mtlscale.config import UserError, build, named_files
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.torchvision_ops import declare
 from pipelines import PrepareContext

@@ -16,7 +16,7 @@ from mtlscale.data import load_prepared
 from mtlscale.data.format.manifest import SourceInfo
 from mtlscale.data.format.sequences import RaggedSamples
 from mtlscale.data.readers.random_access import open_reader
-from mtlscale.data.sampling.views import viewed
+from mtlscale.data.readers.views import viewed
 from mtlscale.encoders.text.pretrained_layers import PretrainedLayers
 from pipelines._texts.token_features import TokenFeatures, standardised, with_token_features
 from pipelines._writing.write import write_prepared

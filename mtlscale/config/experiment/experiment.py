@@ -14,8 +14,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.experiment import metric_selection
-from mtlscale.config.experiment.models import (
+from mtlscale.config.experiment.ray_methods import on_rays
+from mtlscale.config.registry.components import component
+from mtlscale.config.registry.nearest import nearest
+from mtlscale.config.run.run import Run, RunIdTemplate
+from mtlscale.config.run.run_parts import Parts, as_json
+from mtlscale.config.search.trials import check, check_space, space_of
+from mtlscale.config.settings import metric_selection
+from mtlscale.config.settings.models import (
     DatasetSpec,
     MethodSpec,
     ModelSpec,
@@ -23,13 +29,7 @@ from mtlscale.config.experiment.models import (
     TrackingSpec,
     TrainingSpec,
 )
-from mtlscale.config.experiment.ray_methods import on_rays
-from mtlscale.config.registry.components import component
-from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.run.run import Run, RunIdTemplate
-from mtlscale.config.run.run_parts import Parts, as_json
-from mtlscale.config.search.search_space import Knobs, SearchSpec
-from mtlscale.config.search.trials import check, check_space, space_of
+from mtlscale.config.settings.search_space import Knobs, SearchSpec
 from mtlscale.config.validation import Label, Model, override
 
 Floor = Literal["constant", "linear", "frequent_tag", "random_actions"]

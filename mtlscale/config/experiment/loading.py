@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from mtlscale.config import named_files
 from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.experiment import Experiment
-from mtlscale.config.experiment.models import DatasetSpec
 from mtlscale.config.paths import is_file
 from mtlscale.config.registry import components
 from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.search.search_space import COMMON, Dimension
+from mtlscale.config.settings.models import DatasetSpec
+from mtlscale.config.settings.search_space import COMMON, Dimension
 from mtlscale.config.validation import describe, first_problem
 from mtlscale.config.yaml_text import line_of, parse, read_text
 

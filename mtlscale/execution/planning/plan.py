@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from mtlscale.config import DatasetSpec, Experiment, Run, UserError, check_batches, check_delta, fingerprint_with
-from mtlscale.data.format.prepared import Manifest, read_manifest
+from mtlscale.data.readers.prepared import Manifest, read_manifest
+from mtlscale.data.readers.views import check_noise, check_train_fraction, narrowed
 from mtlscale.data.sampling.splits import kept_count
-from mtlscale.data.sampling.views import check_noise, check_train_fraction, narrowed
 from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mtlscale.config import PARTS, Experiment, ResourceSpec, Run, UserError, names
-from mtlscale.data.format.prepared import MANIFEST, Manifest, read_manifest
+from mtlscale.data.readers.prepared import MANIFEST, Manifest, read_manifest
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs_of_plan import job_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtlscale.data import Manifest
-from mtlscale.inference.exporting.description import Description
+from mtlscale.inference.description import Description
 from mtlscale.records import Metrics
 
 # Packages that `load_model` and `predict` import; mtlscale itself is installed without its dependencies.

@@ -20,9 +20,7 @@ from mtlscale.config import (
     source_hash,
 )
 from mtlscale.data.remote import sha256_of
-from mtlscale.inference.exporting import nested
-from mtlscale.inference.exporting.card import card
-from mtlscale.inference.exporting.description import (
+from mtlscale.inference.description import (
     CARD,
     DESCRIPTION,
     FOUND,
@@ -34,7 +32,9 @@ from mtlscale.inference.exporting.description import (
     PluginSource,
     RunFacts,
 )
-from mtlscale.inference.exporting.source import FinishedRun, bare, read_source
+from mtlscale.inference.exporting import nested
+from mtlscale.inference.exporting.card import card
+from mtlscale.inference.finished_run import FinishedRun, bare, read_source
 from mtlscale.inference.inputs.raw import describe_input, tokenizer_of
 from mtlscale.inference.network import network
 from mtlscale.records import Home, RunRecord, is_full, no_space

@@ -8,9 +8,9 @@ from typing import Any
 
 from mtlscale.config import TaskSuite, UserError, checkpoints, component, named_files
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
-from mtlscale.data.format.prepared import SPECIAL_WORDS
-from mtlscale.inference.exporting.description import InputDescription, Words
-from mtlscale.inference.exporting.source import FinishedRun
+from mtlscale.data.readers.prepared import SPECIAL_WORDS
+from mtlscale.inference.description import InputDescription, Words
+from mtlscale.inference.finished_run import FinishedRun
 
 _DTYPES = {"tokens": "int32", "image": "uint8", "vector": "float32"}
 _BLOCK_ROWS = 4096  # rows of a file, at a time

@@ -13,7 +13,7 @@ from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput, of_token
 from mtlscale.config import Run, TaskSuite, UserError, named_files, no_result
 from mtlscale.config.run.run_parts import Parts
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.engine.seeds import derive_seed, seed_generators
+from mtlscale.training.seeds import derive_seed, seed_generators
 
 PHASES_VERSION = 1  # raise when what a phase hands over changes
 

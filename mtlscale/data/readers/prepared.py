@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANIFEST",
-    "SPECIAL_WORDS",
     "VECTORS",
     "FileEntry",
     "Manifest",
@@ -62,7 +61,6 @@ __all__ = [
 ]
 
 VECTORS = "vectors.parquet"
-SPECIAL_WORDS = ("<pad>", "<unk>")  # token ids 0 and 1
 
 
 @dataclass
