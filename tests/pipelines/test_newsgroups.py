@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.texts import SPECIAL_WORDS
+from mtlscale.data.format.manifest import SPECIAL_WORDS
 from mtlscale.data.readers.prepared import Manifest, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.text.newsgroups import LABELS, OFFICIAL_SPLITS, TOPICS
