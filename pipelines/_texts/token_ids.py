@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, Task, TaskSuite
-from mtlscale.data.format.manifest import SPECIAL_WORDS, encode
+from mtlscale.data.format.manifest import SPECIAL_WORDS
+from mtlscale.data.format.texts import encode
 from pipelines._engine.blocks import TableFunction
 from pipelines.contract import PrepareContext
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtlscale.config import TaskSuite, UserError, checkpoints, component, named_files
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
-from mtlscale.data.readers.prepared import SPECIAL_WORDS
+from mtlscale.data.format.manifest import SPECIAL_WORDS
 from mtlscale.inference.description import InputDescription, Words
 from mtlscale.inference.finished_run import FinishedRun
 
