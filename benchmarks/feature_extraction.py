@@ -28,8 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from mtlscale.config import build
-from mtlscale.config import named_files as files
+from mtlscale.config import build, named_files
 from mtlscale.execution.cluster.cluster import session
 from pipelines import PrepareContext
 from pipelines._images.backbones import BACKBONES, Backbone, framed
@@ -157,7 +156,7 @@ def main() -> None:
     console = Console(stderr=True)
     store = stores(options.source)
     names = store.names[:: max(1, len(store.names) // options.images)] if options.images else store.names
-    weights = options.weights and files.with_content_hash(str(Path(options.weights).absolute()))
+    weights = options.weights and named_files.with_content_hash(str(Path(options.weights).absolute()))
     backbone = Backbone(options.backbone, weights, options.image_size, "crop")
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     measured(store, names, backbone, options.threads, options.repeats, console)

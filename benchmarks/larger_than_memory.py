@@ -42,8 +42,8 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.config import Experiment, Run, Task, TaskSuite
-from mtlscale.data.format.prepared import SourceInfo, load_prepared, read_manifest
 from mtlscale.data.readers.cache import FOLDER
+from mtlscale.data.readers.prepared import SourceInfo, load_prepared, read_manifest
 from pipelines import ComputedRows, Pipeline, PrepareContext, Prepared, write_prepared
 
 SIDE, TASKS, BATCH = 64, 4, 64

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.config import Experiment
-from mtlscale.data.format.prepared import load_prepared, read_ids
+from mtlscale.data.readers.prepared import load_prepared, read_ids
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import train
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import ray
 
 from mtlscale.config import build
-from mtlscale.data.format.prepared import SPECIAL_WORDS
+from mtlscale.data.readers.prepared import SPECIAL_WORDS
 from mtlscale.execution.cluster.cluster import session
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import Engine, PrepareContext, TableFunction

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from mtlscale.config import SPLITS
-from mtlscale.data.format.prepared import load_prepared, read_ids
+from mtlscale.data.readers.prepared import load_prepared, read_ids
 from mtlscale.execution.cluster.cluster import session
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.celeba import NINE

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from mtlscale.data.format.prepared import read_manifest
+from mtlscale.data.readers.prepared import read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.taskonomy import BUILDINGS, DOMAINS
 

@@ -51,7 +51,7 @@ def measure(name: str, source: Path, kill: float) -> None:
     """In a process of its own: prepare a set twice, print what the second time took, as JSON."""
     import ray
 
-    from mtlscale.data.format.prepared import read_manifest
+    from mtlscale.data.readers.prepared import read_manifest
     from mtlscale.execution.cluster.cluster import session
     from mtlscale.execution.preparing.prepare import prepare
 

@@ -64,7 +64,7 @@ def experiment_of(runs: int) -> Any:
 
 def data_of(experiment: Any, home: Path) -> Any:
     """Ten names for the same prepared digits."""
-    from mtlscale.data.format.prepared import read_manifest
+    from mtlscale.data.readers.prepared import read_manifest
     from mtlscale.execution.planning.plan import Datasets
     from mtlscale.execution.preparing.prepare import prepare
 

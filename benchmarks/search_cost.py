@@ -53,7 +53,7 @@ class Side:
 
         from mtlscale.config import Experiment, Task, TaskSuite
         from mtlscale.data import Samples
-        from mtlscale.data.format.prepared import PreparedData
+        from mtlscale.data.readers.prepared import PreparedData
         from mtlscale.training import Trainer
 
         content = torch.load(options.data)
@@ -233,7 +233,7 @@ def images(options: argparse.Namespace, folder: Path) -> tuple[Path, str]:
         targets = torch.randint(2, (count, 40), generator=generator).float()
         names, what = [f"task{place:02d}" for place in range(40)], "random images and labels"
     else:
-        from mtlscale.data.format.prepared import load_prepared
+        from mtlscale.data.readers.prepared import load_prepared
         from mtlscale.execution.preparing.prepare import prepare
 
         chosen = {"size": options.size, "attributes": "all", "split": "own"}

@@ -116,7 +116,7 @@ def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]
     assert experiment.search is not None
     dataset = experiment.datasets[0]
     data = prepare(dataset.name, dataset.options, arguments.source, home)
-    from mtlscale.data.format.prepared import read_manifest
+    from mtlscale.data.readers.prepared import read_manifest
 
     (base,) = experiment.bases(dict.fromkeys(experiment.data(), read_manifest(data).fingerprint))
     return trials(experiment.search, base), data

@@ -146,7 +146,7 @@ def measure(side: str, trials: int, epochs: int) -> None:
     import ray
 
     from mtlscale.config import Experiment
-    from mtlscale.data.format.prepared import read_manifest
+    from mtlscale.data.readers.prepared import read_manifest
     from mtlscale.execution.cluster.cluster import session
     from mtlscale.execution.events import RunEnded
     from mtlscale.execution.planning.plan import Datasets

@@ -95,7 +95,7 @@ def prepared(path: Path, home: Path) -> dict[str, Any]:
     """Prepare in this process with a Ray of its own; CPU time and memory are those of the preparation."""
     import ray
 
-    from mtlscale.data.format.prepared import read_manifest
+    from mtlscale.data.readers.prepared import read_manifest
     from mtlscale.execution.cluster.cluster import session
     from mtlscale.execution.preparing.prepare import prepare
 
@@ -143,7 +143,7 @@ def trained(folder: Path, rounds: int, steps: int) -> dict[str, Any]:
     import torch
 
     from mtlscale.config import Experiment
-    from mtlscale.data.format.prepared import load_prepared
+    from mtlscale.data.readers.prepared import load_prepared
     from mtlscale.training import Trainer
 
     torch.set_num_threads(1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.renamed import install
 from mtlscale.version import __version__
 
 if TYPE_CHECKING:
@@ -31,5 +30,4 @@ __all__ = [
     "run",
 ]
 
-install()
 __getattr__ = lazily(__name__)

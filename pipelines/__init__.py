@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.renamed import renamed_names
-from pipelines._steps.blocks import Engine, TableFunction, Tell
+from pipelines._engine.blocks import Engine, TableFunction, Tell
 from pipelines.contract import ComputedRows, Download, Pipeline, PrepareContext, Prepared, ShardedTable
 
 if TYPE_CHECKING:
+    from pipelines._engine.ray_errors import in_one_line
     from pipelines._sources.remote import fetch_source, is_remote
     from pipelines._steps.features import Vectors, vector_tables
-    from pipelines._steps.ray_errors import in_one_line
     from pipelines._steps.suite import check_prepared
-    from pipelines._tables.inspection import ColumnReport, SourceReport, inspect_source
     from pipelines._writing.write import write_prepared
+    from pipelines.table_inspection import ColumnReport, SourceReport, inspect_source
 
 __all__ = [
     "ColumnReport",
@@ -39,8 +38,4 @@ __all__ = [
     "write_prepared",
 ]
 
-__getattr__ = renamed_names(
-    __name__,
-    {"Part": "ComputedRows", "Pieces": "ShardedTable", "Work": "PrepareContext"},
-    lazily(__name__),
-)
+__getattr__ = lazily(__name__)

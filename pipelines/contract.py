@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from mtlscale.config import Component, TaskSuite, UserError
+from pipelines._engine.actor_map import ActorFunction, actor_map
+from pipelines._engine.blocks import Blocks, Engine, Tell, blocks
+from pipelines._engine.fingerprint import content, folder_fingerprint
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._steps.actor_map import ActorFunction, actor_map
-from pipelines._steps.blocks import Blocks, Engine, Tell, blocks
-from pipelines._steps.fingerprint import content, folder_fingerprint
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class ShardedTable(Protocol):
 
 @dataclass
 class Prepared:
-    """The result of a pipeline: tables as `mtlscale.data.format.prepared` describes them, or `pieces` instead.
+    """The result of a pipeline: tables as `mtlscale.data.readers.prepared` describes them, or `pieces` instead.
 
     Rows may be in any order.
     """

@@ -40,7 +40,7 @@ from sklearn.metrics import roc_auc_score
 from mtlscale.batched.eligibility import planning
 from mtlscale.batched.trainer import BatchedTrainer
 from mtlscale.config import DatasetSpec, Experiment, Run, UserError, load_experiment, trials
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.execution.planning.plan import records_of
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.metrics import taskwise_improvement

@@ -19,8 +19,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from mtlscale.config import Experiment, Run, load_experiment
-from mtlscale.data.format.prepared import PreparedData, load_prepared
 from mtlscale.data.memory_limits import cgroup_memory
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 
 PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"

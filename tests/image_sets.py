@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from mtlscale.config import SPLITS, build
-from mtlscale.data.format.prepared import PreparedData, SourceInfo, load_prepared, read_ids
+from mtlscale.data.readers.prepared import PreparedData, SourceInfo, load_prepared, read_ids
 from pipelines import PrepareContext, write_prepared
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtlscale.config import MISSING_CLASS, SPLITS, Experiment, Run, Task, TaskSuite, load_plugin
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.format.prepared import SourceInfo
+from mtlscale.data.readers.prepared import SourceInfo
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer
 from pipelines import Pipeline, Prepared, write_prepared

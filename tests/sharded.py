@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from mtlscale.data.format.prepared import MANIFEST, FileEntry, read_manifest
+from mtlscale.data.readers.prepared import MANIFEST, FileEntry, read_manifest
 
 
 def sharded(source: Path, target: Path, rows: int, group: int) -> Path:

@@ -11,7 +11,7 @@ from official import cityscapes, pascal_context, taskonomy
 
 from mtlscale.config import SHIPPED, Experiment, Task, TaskSuite, load_experiment
 from mtlscale.data import Batch, Samples
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.report import Leaderboard, read_published
 from mtlscale.torchvision_ops import declare

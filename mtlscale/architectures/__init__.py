@@ -54,7 +54,6 @@ from mtlscale.architectures.phases import (
     Turn,
 )
 from mtlscale.architectures.token_rows import of_tokens
-from mtlscale.renamed import renamed_names
 from mtlscale.solvers import conflict_mask
 
 __all__ = [
@@ -107,10 +106,3 @@ __all__ = [
 ]
 
 # The old places of these names, and old names, for one release.
-__getattr__ = renamed_names(
-    __name__,
-    {
-        "Found": "PhaseOutput",
-        **{name: f"mtlscale.nas.{name}" for name in ("Genotype", "darts_flops", "darts_parameters")},
-    },
-)

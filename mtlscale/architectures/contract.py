@@ -12,14 +12,6 @@ from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.config import Component, Task, TaskSuite, UserError
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, MapStagedModule, StagedModule
-from mtlscale.renamed import refuse_old_names
-
-_OLD_NAMES = {
-    "hand_over": "phase_output",
-    "look_back": "after_training",
-    "settle": "select_by_loss",
-    "learned": "extra_parameter_count",
-}
 
 HeadMaker = Callable[[EncoderModule, Task, float], nn.Module]  # (encoder, task, dropout) -> features to predictions
 
@@ -34,11 +26,6 @@ class MultiTaskModule(nn.Module):
     independent: bool = False
     # True if the backward passes of several tasks from the representation down may run as one batched pass.
     vectorised: bool = False
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise `ValueError` if the class overrides a member by the name that it had before."""
-        super().__init_subclass__(**options)
-        refuse_old_names(cls, _OLD_NAMES)
 
     def forward(self, batch: Batch) -> Outputs:
         """Return a prediction [B, outputs] for each task of one stream's batch."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mtlscale.config import Component, UserError, from_plugin, plugin_error
-from mtlscale.renamed import refuse_old_names
 
 _PATIENCE = 60.0  # seconds that a plugin's balancer may take for one call
 
@@ -123,7 +122,6 @@ class Balancer(Component):
             if getattr(cls, attribute) not in choices:
                 raise ValueError(f"{attribute} = {getattr(cls, attribute)!r} is unknown; choose {', '.join(choices)}")
 
-        refuse_old_names(cls, {"told": "hints", "looks_again": "needs_post_step_losses"})
         base = bases.get(cls.needs)
         if base is not None and not issubclass(cls, base):
             raise ValueError(f"needs = {cls.needs!r}, so it has to derive from {base.__name__}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.renamed import renamed_names
 
 if TYPE_CHECKING:
     from mtlscale.batched.eligibility.planning import CostEstimate
@@ -16,8 +15,4 @@ __all__ = [
     "CostEstimate",
 ]
 
-__getattr__ = renamed_names(
-    __name__,
-    {"Estimate": "CostEstimate"},
-    lazily(__name__),
-)
+__getattr__ = lazily(__name__)

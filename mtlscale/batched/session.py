@@ -23,7 +23,7 @@ from mtlscale.data import SAMPLERS, PreparedData
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.objectives import ProximalModule
 from mtlscale.training import Tally, build_model
-from mtlscale.training.diagnosis.survival import Cosines, cosine, due, length
+from mtlscale.training.probes.survival import Cosines, cosine, due, length
 
 Causes = Mapping[int, Exception]  # position of a trial that cannot go on -> why
 Answer = TypeVar("Answer")

@@ -9,9 +9,20 @@ from typing import Annotated
 import typer
 
 from mtlscale.cli import usage
-from mtlscale.cli.commands import cluster, data, diagnosis, doctor, inspection, listing, models, reports, runs, show
-from mtlscale.cli.commands import live_page as watching
-from mtlscale.cli.commands import submissions as contributions
+from mtlscale.cli.commands import (
+    cluster,
+    data,
+    diagnosis,
+    doctor,
+    inspection,
+    listing,
+    live_page,
+    models,
+    reports,
+    runs,
+    show,
+    submissions,
+)
 from mtlscale.cli.output.streams import make_tolerant
 from mtlscale.config import UserError
 from mtlscale.config.places import without_tilde
@@ -34,9 +45,9 @@ for commands in (
     runs,
     show,
     reports,
-    watching,
+    live_page,
     models,
-    contributions,
+    submissions,
     doctor,
     cluster,
 ):

@@ -21,8 +21,37 @@ if TYPE_CHECKING:
         read_settings,
         shipped,
     )
-    from mtlscale.config.experiment.metric_selection import check_delta, entering, fingerprint_with, suite_delta
-    from mtlscale.config.experiment.models import (
+    from mtlscale.config.experiment.outline import Outline, read_outline
+    from mtlscale.config.registry.components import (
+        PACKAGES,
+        Component,
+        Knob,
+        build,
+        component,
+        from_plugin,
+        knob,
+        load_plugin,
+        names,
+        plugin_error,
+        plugin_file,
+        source_hash,
+    )
+    from mtlscale.config.registry.extensions import extensions
+    from mtlscale.config.registry.nearest import nearest
+    from mtlscale.config.run.batch_checks import check_batches
+    from mtlscale.config.run.changed_settings import changed, differences
+    from mtlscale.config.run.run import RESULTS_VERSION, Run, no_result
+    from mtlscale.config.search.trials import (
+        belongs,
+        budget_of,
+        check_metric,
+        default_space,
+        space_of,
+        trials,
+        whole_number,
+    )
+    from mtlscale.config.settings.metric_selection import check_delta, entering, fingerprint_with, suite_delta
+    from mtlscale.config.settings.models import (
         ComponentSpec,
         DatasetSpec,
         EvaluationSpec,
@@ -35,45 +64,13 @@ if TYPE_CHECKING:
         TrainingSpec,
         method_name,
     )
-    from mtlscale.config.experiment.outline import Outline, read_outline
-    from mtlscale.config.registry.components import (
-        FORMER_HASHES,
-        PACKAGES,
-        Component,
-        Knob,
-        build,
-        component,
-        from_plugin,
-        knob,
-        load_plugin,
-        names,
-        plugin_error,
-        plugin_file,
-        same_source,
-        source_hash,
-    )
-    from mtlscale.config.registry.extensions import extensions
-    from mtlscale.config.registry.nearest import nearest
-    from mtlscale.config.run.batch_checks import check_batches
-    from mtlscale.config.run.changed_settings import changed, differences
-    from mtlscale.config.run.run import RESULTS_VERSION, Run, no_result
-    from mtlscale.config.search.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
-    from mtlscale.config.search.trials import (
-        belongs,
-        budget_of,
-        check_metric,
-        default_space,
-        space_of,
-        trials,
-        whole_number,
-    )
+    from mtlscale.config.settings.search_space import COMMON, PARTS, Dimension, Knobs, SearchSpec, split_path
     from mtlscale.config.tasks import LOSSES, MISSING_CLASS, SPLITS, UNKNOWN_CATEGORY, Task, TaskSuite
     from mtlscale.config.validation import place_of_key
 
 __all__ = [
     "COMMON",
     "FLOORS",
-    "FORMER_HASHES",
     "LOSSES",
     "MISSING_CLASS",
     "PACKAGES",
@@ -134,7 +131,6 @@ __all__ = [
     "plugin_file",
     "read_outline",
     "read_settings",
-    "same_source",
     "shipped",
     "source_hash",
     "space_of",

@@ -18,9 +18,9 @@ from pydantic import (
 )
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.experiment.sections import sections
 from mtlscale.config.registry.nearest import nearest
 from mtlscale.config.registry.synonyms import names_here
+from mtlscale.config.sections import sections
 
 LONGEST = 100  # characters of a name that folders, files and tables carry
 

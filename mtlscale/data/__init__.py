@@ -9,7 +9,7 @@ from mtlscale.lazy import lazily
 if TYPE_CHECKING:
     from mtlscale.data.batches import Batch, Losses, Outputs, Samples, labelled
     from mtlscale.data.distributed import Workers
-    from mtlscale.data.format.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
+    from mtlscale.data.readers.prepared import Manifest, PreparedData, SourceInfo, load_prepared, read_manifest
     from mtlscale.data.sampling.sampler import SAMPLERS, EpochSampler, WindowSampler, halves, slice_for
     from mtlscale.data.sampling.splits import carve_validation, hash_split, uniform_hash
 

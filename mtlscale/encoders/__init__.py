@@ -9,7 +9,6 @@ from mtlscale.encoders.contract import Encoder, EncoderModule, MapStagedModule, 
 from mtlscale.encoders.dropout import Dropout, fixed_draws
 from mtlscale.encoders.heads import MapHead, linear_head
 from mtlscale.encoders.pixels import add_pixels, normalised
-from mtlscale.renamed import renamed_names
 
 __all__ = [
     "BatchNorm2d",
@@ -29,5 +28,3 @@ __all__ = [
     "residual_block",
     "resize",
 ]
-
-__getattr__ = renamed_names(__name__, {"drawn": "fixed_draws"})

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlscale.config import Task, TaskSuite, UserError
-from mtlscale.config import named_files as files
+from mtlscale.config import Task, TaskSuite, UserError, named_files
 from mtlscale.encoders.batch_norm import BatchNorm2d
 from mtlscale.encoders.contract import MapStagedModule
 from mtlscale.encoders.pixels import add_pixels, normalised
@@ -90,7 +89,7 @@ class ResNetModule(ImageModule):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
         if weights is not None:
-            load_resnet(self, files.locate(weights))
+            load_resnet(self, named_files.locate(weights))
 
 
 def _stem(channels: int, width: int, stem: str) -> nn.Sequential:

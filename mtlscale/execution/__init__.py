@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mtlscale.lazy import lazily
-from mtlscale.renamed import renamed_names
 
 if TYPE_CHECKING:
     from mtlscale.execution.cluster.local_cluster import LocalCluster
@@ -52,6 +51,4 @@ __all__ = [
     "run",
 ]
 
-__getattr__ = renamed_names(
-    __name__, {"Standing": "ExperimentStatus", "standings": "experiment_statuses"}, lazily(__name__)
-)
+__getattr__ = lazily(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -148,7 +147,7 @@ def _run(
     _note_plan(the_plan, planned_runs, home, full_experiment, services.observer)
 
     ledger = Ledger(home.ledger(experiment.name))
-    run_of = {planned.record_id: planned.run for planned in the_plan.runs if planned.state != "same"}
+    run_of = {planned.run.run_id: planned.run for planned in the_plan.runs if planned.state != "same"}
     for record in the_plan.unlisted():
         ledger.append(record)  # finished in another experiment, or just before a crash
         services.track()
@@ -186,9 +185,7 @@ def _note_plan(
     the_plan: Plan, runs: Iterable[Run], home: Home, full_experiment: Experiment, observer: Observer
 ) -> None:
     """Write down which runs the experiment consists of now, including rows of the file that are not run this time."""
-    record_ids = {planned.run.run_id: planned.record_id for planned in the_plan.runs if planned.state != "same"}
     entries = [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs]
-    entries = [replace(entry, run_id=record_ids.get(entry.run_id, entry.run_id)) for entry in entries]
     rows = {(entry.dataset, entry.method) for entry in entries}
     other_rows = {
         (dataset.label, method.label) for dataset in full_experiment.datasets for method in full_experiment.methods

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.inference.exporting.description import MODEL, Description, read_description
+    from mtlscale.inference.description import MODEL, Description, read_description
     from mtlscale.inference.exporting.write import export
     from mtlscale.inference.model import ExportedModel, load_model
     from mtlscale.inference.predictions import Prediction

@@ -13,11 +13,11 @@ from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data import Batch, Outputs, PreparedData, Workers, load_prepared
 from mtlscale.data.readers.random_access import open_reader
-from mtlscale.data.sampling.views import viewed
-from mtlscale.inference.exporting.description import Description
+from mtlscale.data.readers.views import viewed
+from mtlscale.inference.description import Description
 from mtlscale.inference.inputs.inputs import InputReader
 from mtlscale.records import Metrics
-from mtlscale.training.engine.batches import Batches
+from mtlscale.training.batches import Batches
 from mtlscale.training.evaluation.evaluate import evaluate
 
 PredictionCallback = Callable[[Batch, dict[str, Tensor]], None]  # a batch, and task -> scores on the host

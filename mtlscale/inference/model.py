@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.config import Task, TaskSuite, UserError, load_plugin, nearest, same_source
+from mtlscale.config import Task, TaskSuite, UserError, load_plugin, nearest, source_hash
 from mtlscale.config.registry.components import component
 from mtlscale.data import Batch, Samples
 from mtlscale.data.readers.random_access import placed
-from mtlscale.inference.exporting import nested
-from mtlscale.inference.exporting.description import (
+from mtlscale.inference.description import (
     FOUND,
     MODEL,
     TOKENIZER,
     Description,
     read_description,
 )
+from mtlscale.inference.exporting import nested
 from mtlscale.inference.inputs.inputs import InputReader
 from mtlscale.inference.measure import PredictionCallback, as_exported, measure
 from mtlscale.inference.network import network
@@ -183,7 +183,7 @@ def _load_plugins(folder: Path, description: Description, trusted: bool) -> None
         load_plugin(folder / plugin.file)
         for component_text in plugin.components:
             kind, _, name = component_text.partition(" ")
-            if not same_source(component(f"{kind}s", name), plugin.source):
+            if source_hash(component(f"{kind}s", name)) != plugin.source:
                 raise UserError(f"{folder / plugin.file} is not the file that {component_text} of the run came from")
 
 

@@ -16,7 +16,7 @@ from mtlscale.config import UserError
 from mtlscale.data import Batch, Samples
 from mtlscale.data.readers.random_access import placed
 from mtlscale.data.remote import sha256_of
-from mtlscale.inference.exporting.description import DESCRIPTION
+from mtlscale.inference.description import DESCRIPTION
 from mtlscale.records import write_atomically
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.data import Batch, read_manifest
-from mtlscale.data.format.prepared import read_ids
+from mtlscale.data.readers.prepared import read_ids
 from mtlscale.inference.inputs.features import Unfamiliar
 from mtlscale.inference.inputs.files import input_chunks
 from mtlscale.inference.labels import LabelMeter

@@ -31,7 +31,6 @@ from mtlscale.metrics.suite import (
     taskwise_improvement,
     total_error,
 )
-from mtlscale.renamed import renamed_names
 
 if TYPE_CHECKING:
     from mtlscale.metrics.accumulators import Accumulator, GatheredScores, SumsAccumulator, over_workers
@@ -87,8 +86,4 @@ __all__ = [
     "vectorised",
 ]
 
-__getattr__ = renamed_names(
-    __name__,
-    {"Figure": "ExtraMeasure", "Gathered": "GatheredScores"},
-    lazily(__name__),
-)
+__getattr__ = lazily(__name__)

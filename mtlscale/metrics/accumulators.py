@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Protocol
 
 import torch
@@ -60,13 +59,6 @@ class GatheredScores:
 
     For metrics that no sum determines, such as ranks.
     """
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        super().__init_subclass__(**settings)
-        if "figure" in cls.__dict__ and "value" not in cls.__dict__:
-            text = f"{cls.__name__}.figure is called value now; the old name goes with the next release"
-            warnings.warn(text, FutureWarning, stacklevel=2)
-            cls.value = cls.__dict__["figure"]  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         self.scores: list[Tensor] = []  # [n, ...] float64

@@ -151,6 +151,4 @@ def _without_epochs(line: bytes) -> bytes:
     """
     start = line.find(b',"epochs":[') + len(b',"epochs":[')
     end = line.rfind(b'],"phases":[')
-    if end < 0:  # written by a version without phases
-        end = line.rfind(b'],"seconds":')
     return line[:start] + line[end:] if start >= len(b',"epochs":[') and end >= start else line

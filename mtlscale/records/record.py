@@ -79,7 +79,7 @@ class RunRecord(BaseModel):
     deviations: dict[str, float] = Field(default_factory=dict, exclude_if=lambda deviations: not deviations)
     lowest: dict[str, float] = Field(default_factory=dict)  # metric -> the least it can be, where that is not 0
     metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
-    items: ItemErrors | None = None  # of test, at the chosen epoch; None in records of earlier versions
+    items: ItemErrors | None = None  # of test, at the chosen epoch; None where none were measured
     # split, or "network" -> what an evaluation measured, by the names of `mtlscale.metrics.FIGURES`
     figures: dict[str, dict[str, float]] = Field(default_factory=dict, exclude_if=lambda figures: not figures)
     # of a network that is given preferences: what it reaches for each of an even grid of them

@@ -1,6 +1,5 @@
 """Tracking: MLflow has a row per method and data set, its seeds' runs below it; other sinks stand beside it."""
 
-from mtlscale.renamed import renamed_names
 from mtlscale.tracking.all_trackers import Trackers
 from mtlscale.tracking.book import lacking
 from mtlscale.tracking.entries import RunUpdate
@@ -22,5 +21,3 @@ __all__ = [
     "read_experiment",
     "read_records",
 ]
-
-__getattr__ = renamed_names(__name__, {"Told": "RunUpdate"})

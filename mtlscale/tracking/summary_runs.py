@@ -57,12 +57,8 @@ class RunKey(NamedTuple):
 
     @classmethod
     def of(cls, dataset: str, method: str, spec: Mapping[str, Any]) -> RunKey:
-        return cls.of_params(dataset, method, knobs_of(spec))
-
-    @classmethod
-    def of_params(cls, dataset: str, method: str, params: Mapping[str, str]) -> RunKey:
-        """Return the position of a run from the parameters that MLflow has of it."""
-        return cls(dataset, method, {key: value for key, value in params.items() if key not in _EXCLUDED_PARAMS})
+        params = {key: value for key, value in knobs_of(spec).items() if key not in _EXCLUDED_PARAMS}
+        return cls(dataset, method, params)
 
     @property
     def key(self) -> str:

@@ -20,8 +20,7 @@ def sync(
 ) -> tuple[int, int]:
     """Write the experiment's runs and trials that MLflow lacks or has in part, and the leaderboard's values.
 
-    Runs that an earlier version has written without rows above them get theirs. If a call is interrupted, the next goes
-    on.
+    If a call is interrupted, the next goes on.
 
     Args:
         experiment: The experiment.
@@ -44,7 +43,6 @@ def sync(
     with in_one_line(writer.uri, "cannot be written"):
         writer.connect()
         written, existing = write_missing(writer, experiment, home)
-        writer.nest()
         rows = table()
         writer.rows(rows)
         reports = sorted(home.experiment(experiment.name).glob("leaderboard.*"))

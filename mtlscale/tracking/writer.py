@@ -46,7 +46,6 @@ class Writer:
         self.word = check_uri(self.uri)  # remark on the server, if any
         self._written: dict[str, int] = {}  # our run_id -> last epoch written, of all phases
         self._begun: set[str] = set()  # runs that are RUNNING in MLflow because of this driver
-        self._flat: list[Any] = []  # runs of an earlier layout, without a row above them
         self._holes: set[str] = set()  # resumed runs some of whose epochs no driver wrote: their record has them
 
     def connect(self) -> None:
@@ -157,8 +156,6 @@ class Writer:
             if status is not None and run.info.status in ("FINISHED", "FAILED"):
                 complete[run_id] = status
                 runs[run_id] = run.info.run_id
-                if run.data.tags.get(_ABOVE) == self._parent:
-                    self._flat.append(run)
             elif not self._owns(run):
                 continue  # somebody writes it
             elif run.data.tags["mtlscale.kind"] == "trial":
@@ -239,20 +236,6 @@ class Writer:
                 self._write_entry(self._rows.has_model(row, uri))
 
         return left_out
-
-    def nest(self) -> None:
-        """Put the runs that `there` has found in the layout of earlier versions below rows."""
-        for run in self._flat:
-            tags, params = run.data.tags, run.data.params
-            labels = tags["mtlscale.dataset"], tags["mtlscale.method"]
-            is_trial = tags["mtlscale.kind"] == "trial"
-            key = RunKey(*labels, None) if is_trial else RunKey.of_params(*labels, params)
-            self._make_rows(key)
-            entry = Entry("", run.info.run_id, run.info.status, ended=run.info.end_time)
-            entry.tags = {_ABOVE: self._rows.above(key), _OWNER: self._parent}
-            entry.params = {"dataset": key.dataset, "method": key.method}
-            self._write_entry(entry)
-        self._flat.clear()
 
     def _entry(self, update: RunUpdate) -> Entry | None:
         run, record, detail = update.run, update.record, self._experiment.tracking.detail

@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.training.diagnosis.affinity import task_affinity
-    from mtlscale.training.engine.augment import Augment
-    from mtlscale.training.engine.batches import Batches, made_ahead, on_device
+    from mtlscale.training.augment import Augment
+    from mtlscale.training.batches import Batches, made_ahead, on_device
     from mtlscale.training.engine.building import build_model, phase_id
     from mtlscale.training.engine.loop import Progress, Trainer, finish, train
-    from mtlscale.training.engine.losses import task_loss
     from mtlscale.training.engine.phases import begin, first_state, noisy_tasks, partition_of
     from mtlscale.training.engine.record import counters, now, run_record, traced
-    from mtlscale.training.engine.seeds import derive_seed
     from mtlscale.training.engine.session import Session, Updater, schedule_factor
-    from mtlscale.training.engine.sources import SupervisedSource, sparse_embeddings
     from mtlscale.training.evaluation.evaluate import TaskTable, as_asked, evaluate, tables
     from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap
     from mtlscale.training.evaluation.prediction_images import Pictures
@@ -38,6 +34,10 @@ if TYPE_CHECKING:
     )
     from mtlscale.training.gradients.tally import Tally, furthest
     from mtlscale.training.gradients.update import StepResult, Update
+    from mtlscale.training.losses import task_loss
+    from mtlscale.training.probes.affinity import task_affinity
+    from mtlscale.training.seeds import derive_seed
+    from mtlscale.training.sources import SupervisedSource, sparse_embeddings
     from mtlscale.training.task_balancer import TaskBalancer
 
 __all__ = [

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from mtlscale.config import UserError
-from pipelines._sources import table_cells as _tables
-from pipelines._steps.fingerprint import ends
+from pipelines._engine.fingerprint import ends
+from pipelines._formats import table_cells
 
 HUB = "hf:"  # prefix of a name on the hub
 SPLIT_NAMES = {
@@ -59,7 +59,7 @@ class HubFolder:
         self.files = self._shards_by_split()  # the folder's own name of a split -> files in order
         if not self.files:
             raise UserError(f"{pipeline}: {root} has no .arrow or .parquet file with rows; save the set again")
-        self._schemas = {split: self._try(files[0], _tables.schema) for split, files in self.files.items()}
+        self._schemas = {split: self._try(files[0], table_cells.schema) for split, files in self.files.items()}
 
     @property
     def split_names(self) -> dict[str, str]:
@@ -115,9 +115,9 @@ class HubFolder:
     def cells(self, split: str, column: str) -> list[str]:
         """Return the locations of a column's cells for `read_file`."""
         return [
-            _tables.location(file, row, column)
+            table_cells.location(file, row, column)
             for file in self.files[split]
-            for row in range(self._try(file, _tables.row_count))
+            for row in range(self._try(file, table_cells.row_count))
         ]
 
     def paths(self, split: str, column: str) -> list[str | None]:
@@ -151,7 +151,7 @@ class HubFolder:
         return digest.hexdigest()
 
     def _column(self, file: str, column: str) -> pa.ChunkedArray:
-        return self._try(file, lambda path: _tables.column(path, column))
+        return self._try(file, lambda path: table_cells.column(path, column))
 
     def _try(self, file: str, function: Callable[[Path], _T]) -> _T:
         try:

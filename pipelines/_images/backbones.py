@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from mtlscale.config import UserError
-from mtlscale.config import named_files as files
+from mtlscale.config import UserError, named_files
 from mtlscale.data.format.image_decoding import colour, in_colour, open_image
 from mtlscale.torchvision_ops import declare
 
@@ -43,7 +42,7 @@ class Backbone:
 
     Attributes:
         name: One of `BACKBONES`.
-        weights: A file with torchvision's parameter names, as `files.known` describes it; None: the weights of the
+        weights: A file with torchvision's parameter names, as `named_files.known` describes it; None: those of the
             network's own package.
         image_size: Height and width of the square in pixels.
         frame: `crop` for the middle of the picture, as the networks were trained; `whole` for all of it, with its
@@ -64,7 +63,7 @@ class Backbone:
     def file(self) -> Path:
         """The path of the weights on this machine."""
         if self.weights is not None:
-            return files.locate(self.weights)
+            return named_files.locate(self.weights)
         if self.name != LITE:
             raise UserError(
                 f"backbone {self.name} needs its weights: name a file of torchvision's by `weights`, or use "
@@ -79,7 +78,7 @@ class Backbone:
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
         """The values that the features depend on, beside the pictures."""
-        sha256 = files.with_content_hash(str(self.file))["sha256"]
+        sha256 = named_files.with_content_hash(str(self.file))["sha256"]
         return {"backbone": self.name, "weights": sha256, "image_size": self.image_size, "frame": self.frame}
 
     def build(self) -> Network:

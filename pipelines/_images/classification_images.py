@@ -19,11 +19,11 @@ import pyarrow as pa
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, build, knob
 from mtlscale.data.sampling.splits import carve_validation, uniform_hash
 from mtlscale.data.tables.raw_files import is_hidden
+from pipelines._engine.fingerprint import content, ends, holds_labels
 from pipelines._formats.archive import read_members
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._formats.hub_images import labelled_images
+from pipelines._images.hub_images import labelled_images
 from pipelines._images.pixels import BadImage, picture, resize_colour
-from pipelines._steps.fingerprint import content, ends, holds_labels
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 TASK, OOD = "class", "ood"  # streams

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from mtlscale.config import UserError
 from mtlscale.data.tables.raw_files import briefly, is_hidden
+from pipelines._engine.fingerprint import content, holds_labels
+from pipelines._formats import table_cells
 from pipelines._formats.archive import check_name, normal_name, true_name
 from pipelines._formats.tar import members
-from pipelines._sources import table_cells as _tables
-from pipelines._steps.fingerprint import content, holds_labels
 
 _IN_ZIP = "\0"  # separates an archive's path and a member's name; no file name can contain it
 _IN_TAR = "\2"  # separates a tar's path, the member's offset, its size and its name
-_INSIDE = (_IN_ZIP, _IN_TAR, _tables.IN_TABLE)
+_INSIDE = (_IN_ZIP, _IN_TAR, table_cells.IN_TABLE)
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,8 @@ def read_file(root: str, location: str) -> bytes:
         Unreadable: The file is gone or damaged.
     """
     try:
-        if _tables.IN_TABLE in location:
-            return _tables.read_cell(root, location)
+        if table_cells.IN_TABLE in location:
+            return table_cells.read_cell(root, location)
         if _IN_TAR in location:
             return _read_in_tar(root, location)
 
@@ -194,8 +194,8 @@ def read_file(root: str, location: str) -> bytes:
 
 def location_text(location: str) -> str:
     """Return a location as messages show it."""
-    if _tables.IN_TABLE in location:
-        file, row, column = location.split(_tables.IN_TABLE)
+    if table_cells.IN_TABLE in location:
+        file, row, column = location.split(table_cells.IN_TABLE)
         return f"{file}, row {int(row) + 1}, {column}"
     return location.rpartition(_IN_TAR if _IN_TAR in location else _IN_ZIP)[2]
 

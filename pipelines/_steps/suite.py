@@ -14,7 +14,7 @@ from mtlscale.data.format.columns import WIDTH
 from mtlscale.metrics import METRICS, check_task
 from pipelines.contract import Prepared
 
-# The losses of `mtlscale.training.engine.losses` (not imported, because it needs torch), and the labels of each.
+# The losses of `mtlscale.training.losses` (not imported, because it needs torch), and the labels of each.
 LABELS = {
     "cross_entropy": "classes, whole numbers from 0",
     "soft_cross_entropy": "a probability for every class",

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import UserError, knob
-from mtlscale.data.format.prepared import SPECIAL_WORDS, VECTORS
+from mtlscale.data.format.manifest import SPECIAL_WORDS
+from mtlscale.data.readers.prepared import VECTORS
 from pipelines.contract import Pipeline, PrepareContext
 
 WINDOW = 5

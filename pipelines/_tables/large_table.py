@@ -23,8 +23,8 @@ from mtlscale.data.format.table_columns import TableColumn
 from mtlscale.data.tables.arrow_types import is_text
 from mtlscale.data.tables.raw_files import Problems
 from mtlscale.data.tables.table_file import ROW, no_row
+from pipelines._engine.map_jobs import results_of
 from pipelines._steps.features import lists, scaling
-from pipelines._steps.map_jobs import results_of
 from pipelines._tables.column_sums import ColumnSums, sums_of
 from pipelines._tables.inputs import infinite_cells
 from pipelines._tables.shared_table import SharedTable, UsableRows

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.config import Task, TaskSuite, UserError, knob
-from mtlscale.config import named_files as files
+from mtlscale.config import Task, TaskSuite, UserError, knob, named_files
 from mtlscale.data.format.tokenizer import check_tokenizer, tokenize
 from pipelines._steps.word_vectors import VectorPipeline
 from pipelines._texts.text_features import FEATURES_FROM_BYTES, with_features
@@ -40,9 +39,9 @@ class PretrainedTexts(VectorPipeline):
             return super().options()
         folder = Path(self.tokenizer)
         check_tokenizer(self.name, folder, weights=self.features != "none")
-        identity = files.identity({"tokenizer": files.with_content_hash(self.tokenizer)})
+        identity = named_files.identity({"tokenizer": named_files.with_content_hash(self.tokenizer)})
         return super().options() | (
-            {"tokenizer": files.tokenizer_hash(folder)} if self.features == "none" else identity
+            {"tokenizer": named_files.tokenizer_hash(folder)} if self.features == "none" else identity
         )
 
     def check_vectors(self) -> None:
@@ -81,7 +80,7 @@ class PretrainedTexts(VectorPipeline):
             notes["tokens_kept"] = tokens.limit
 
         tokenizer_info = {
-            "sha256": files.tokenizer_hash(folder),
+            "sha256": named_files.tokenizer_hash(folder),
             "padding": tokens.padding,
             "separator": tokens.separator,
         }

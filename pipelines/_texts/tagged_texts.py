@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
-from mtlscale.config import named_files as files
+from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob, named_files
 from mtlscale.data.format.tokenizer import check_tokenizer
 from mtlscale.data.sampling.splits import uniform_hash
 from mtlscale.data.tables.raw_files import decoded, encoding_note
@@ -121,8 +120,8 @@ class TaggedPipeline(Pipeline):
             return super().options()
         folder = Path(self.tokenizer)
         check_tokenizer(self.name, folder, weights=self.features)
-        identity = files.identity({"tokenizer": files.with_content_hash(self.tokenizer)})
-        return super().options() | (identity if self.features else {"tokenizer": files.tokenizer_hash(folder)})
+        identity = named_files.identity({"tokenizer": named_files.with_content_hash(self.tokenizer)})
+        return super().options() | (identity if self.features else {"tokenizer": named_files.tokenizer_hash(folder)})
 
     def check_options(self) -> None:
         """Raise `UserError` before anything is read if options contradict."""
@@ -200,7 +199,7 @@ class TaggedPipeline(Pipeline):
                 notes = notes | {note: {"count": words.total(), "first": first}}
 
         tokenizer_info = {
-            "sha256": files.tokenizer_hash(folder),
+            "sha256": named_files.tokenizer_hash(folder),
             "padding": encoded.frame.padding,
             "separator": encoded.frame.separator,
         }

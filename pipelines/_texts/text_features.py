@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.config import TaskSuite, build
-from mtlscale.config import named_files as files
+from mtlscale.config import TaskSuite, build, named_files
 from pipelines.contract import PrepareContext
 
 FEATURES_FROM_BYTES = 1e6  # of source, from which Ray takes less time than this process alone
@@ -30,7 +29,7 @@ def with_features(
 
 
 def _module(folder: Path, pooling: str, suite: TaskSuite) -> Any:
-    key = (files.with_content_hash(str(folder))["sha256"], pooling, str(suite.extras))
+    key = (named_files.with_content_hash(str(folder))["sha256"], pooling, str(suite.extras))
     if key not in _MODELS:
         _MODELS.clear()
         # In double precision, features do not depend on the texts that share a block.

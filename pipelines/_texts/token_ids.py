@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, Task, TaskSuite
-from mtlscale.data.format.prepared import SPECIAL_WORDS
+from mtlscale.data.format.manifest import SPECIAL_WORDS
 from mtlscale.data.format.texts import encode
-from pipelines._steps.blocks import TableFunction
+from pipelines._engine.blocks import TableFunction
 from pipelines.contract import PrepareContext
 
 # Above this size of compressed text, starting Ray and working on two cores is faster than this process alone.

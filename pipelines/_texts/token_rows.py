@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import MISSING_CLASS, UserError
-from mtlscale.data.format.prepared import SPECIAL_WORDS
+from mtlscale.data.format.manifest import SPECIAL_WORDS
 from mtlscale.data.format.texts import PADDING, UNKNOWN
 from mtlscale.data.format.tokenizer import SpecialTokens, exchanged, frame, subword_ids
 from pipelines._texts.token_ids import count_words, rank_words

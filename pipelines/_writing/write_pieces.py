@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from mtlscale.config import SPLITS, TaskSuite, UserError
 from mtlscale.data.format.manifest import FileEntry
 from mtlscale.data.tables.table_file import ROW
-from pipelines._steps.map_jobs import results_of
+from pipelines._engine.map_jobs import results_of
 from pipelines._writing.shards import Shard, ShardResult, WriteShard, labels
 from pipelines.contract import PrepareContext, ShardedTable
 

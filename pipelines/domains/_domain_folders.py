@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mtlscale.config import UserError, knob
-from mtlscale.config import named_files as files
+from mtlscale.config import UserError, knob, named_files
 from mtlscale.data.tables.raw_files import Problems
 from pipelines._images.backbones import BACKBONES, FRAMES, LITE, Backbone
 from pipelines._images.image_features import picture_features
@@ -61,8 +60,8 @@ class DomainFolders(ImagePipeline):
             self.features, ["backbone", "weights", "frame", "image_size", "limit"]
         )
         options = {name: value for name, value in options.items() if name not in unused}
-        return files.identity(
-            options | {"weights": files.with_content_hash(self.weights)} if "weights" in options else options
+        return named_files.identity(
+            options | {"weights": named_files.with_content_hash(self.weights)} if "weights" in options else options
         )
 
     def selects(self, name: str) -> bool:
@@ -108,7 +107,7 @@ class DomainFolders(ImagePipeline):
             context.settle(problems, "images")
 
         backbone = Backbone(
-            self.backbone, self.weights and files.with_content_hash(self.weights), self.image_size, self.frame
+            self.backbone, self.weights and named_files.with_content_hash(self.weights), self.image_size, self.frame
         )
         notes: dict[str, Any] = {"features": backbone.identity, "pictures_enlarged": 0}
         sets = {domain: [(name, store.files[name]) for name in labels] for domain, labels in pictures.items()}

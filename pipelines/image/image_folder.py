@@ -17,12 +17,12 @@ from mtlscale.data.tables.notations import DECIMALS, Question
 from mtlscale.data.tables.raw_files import Problems, is_hidden
 from mtlscale.data.tables.table_file import ROW, read_table
 from mtlscale.data.tables.table_format import SUFFIXES, TableFormat, is_table_file
+from pipelines._engine.fingerprint import content
 from pipelines._formats.hub import SPLIT_NAMES
 from pipelines._images.indexed_images import DecodedColumn, Files, ImagePipeline, Row, index_table, prepared_images
 from pipelines._images.pixels import colour
 from pipelines._sources.file_store import Store
 from pipelines._steps.features import TEST, VALIDATION
-from pipelines._steps.fingerprint import content
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import scaled_labels
 from pipelines._tables.targets import check_kinds, labels_of, read_target, target_uses

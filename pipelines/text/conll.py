@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from mtlscale.config import SPLITS, UserError, knob, nearest
 from mtlscale.data.sampling.splits import carve_validation
 from mtlscale.data.tables.raw_files import unpacked
+from pipelines._engine.fingerprint import content
 from pipelines._formats.tagged import (
     BEGINS,
     INSIDE,
@@ -24,7 +25,6 @@ from pipelines._formats.tagged import (
     with_beginnings,
 )
 from pipelines._sources.named_files import folder_with
-from pipelines._steps.fingerprint import content
 from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline
 from pipelines.contract import PrepareContext, Prepared
 

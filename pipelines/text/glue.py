@@ -13,8 +13,8 @@ import pyarrow as pa
 from mtlscale.config import Task, UserError, knob, nearest
 from mtlscale.data.format.texts import words_of
 from mtlscale.data.tables.raw_files import Problems
+from pipelines._engine.fingerprint import content
 from pipelines._formats.text_files import read_rows
-from pipelines._steps.fingerprint import content
 from pipelines._texts.labelled_texts import TextPipeline, held_out, keys_of, sentences
 from pipelines._texts.token_ids import RAY_FROM_BYTES
 from pipelines.contract import PrepareContext, Prepared

@@ -16,10 +16,10 @@ import pyarrow as pa
 from mtlscale.config import SPLITS, Task, UserError, knob, nearest
 from mtlscale.data.format.texts import words_of
 from mtlscale.data.tables.raw_files import Problems, encoding_note
+from pipelines._engine.fingerprint import content
 from pipelines._formats.hub import HubFolder, is_hub_folder
 from pipelines._formats.text_files import QUOTES, SUFFIXES, check_columns, read_rows
 from pipelines._sources.named_files import folder_with, is_archive
-from pipelines._steps.fingerprint import content
 from pipelines._texts.labelled_texts import TextPipeline, held_out, keys_of, own_splits, sentences
 from pipelines._texts.token_ids import RAY_FROM_BYTES
 from pipelines.contract import PrepareContext, Prepared

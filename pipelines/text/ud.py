@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mtlscale.config import SPLITS, UserError, knob, nearest
+from pipelines._engine.fingerprint import content
 from pipelines._formats.archive import read_members
 from pipelines._formats.conllu import UPOS, read_conllu
-from pipelines._steps.fingerprint import content
 from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline, check_languages
 from pipelines.contract import PrepareContext, Prepared
 

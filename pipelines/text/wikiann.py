@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from mtlscale.config import UserError, knob
+from pipelines._engine.fingerprint import content
 from pipelines._formats.archive import read_members
 from pipelines._formats.tagged import TaggedFile, read_columns, with_beginnings
-from pipelines._steps.fingerprint import content
 from pipelines._texts.tagged_texts import TaggedCorpus, TaggedPipeline, check_languages
 from pipelines.contract import PrepareContext, Prepared
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._formats.hub_images import labelled_images
 from pipelines._formats.idx import idx_folder, read_idx
+from pipelines._images.hub_images import labelled_images
 from pipelines._steps.features import one_against_rest, vector_tables
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 

@@ -14,10 +14,10 @@ from mtlscale.architectures.floors.constant import best_constant
 from mtlscale.config import Experiment, Task, TaskSuite
 from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import train
-from mtlscale.training.engine.losses import task_loss
+from mtlscale.training.losses import task_loss
 
 GENERATOR = torch.Generator().manual_seed(0)
 

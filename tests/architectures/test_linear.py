@@ -9,7 +9,7 @@ import torch
 from mtlscale.architectures.floors import _regressions
 from mtlscale.architectures.floors._regressions import Examples, LinearFit, fit
 from mtlscale.config import MISSING_CLASS, Experiment, Task
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import RunRecord
 from mtlscale.training import train

@@ -16,7 +16,7 @@ from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.config.registry import components
 from mtlscale.data import Batch, Samples
 from mtlscale.encoders import EncoderModule
-from mtlscale.training.engine.losses import task_loss
+from mtlscale.training.losses import task_loss
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "resnet18": {"width": 2, "stem": "small"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 
 

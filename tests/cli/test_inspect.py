@@ -11,7 +11,7 @@ from command import mtlscale, refused
 from image_sets import picture, save
 
 from mtlscale.config import load_experiment
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 
 ROWS = 120

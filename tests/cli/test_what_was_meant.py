@@ -14,7 +14,7 @@ from mtlscale import run
 from mtlscale.config import Run, TrainingSpec, UserError, find_experiment, load_experiment, loaded, nearest
 from mtlscale.config.registry.components import names
 from mtlscale.config.registry.synonyms import _ELSEWHERE, names_here, plain
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.training import Trainer
 
 File = Callable[..., Path]

@@ -9,7 +9,8 @@ import pyarrow as pa
 from torch import Tensor
 
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.format.prepared import SPECIAL_WORDS, SourceInfo
+from mtlscale.data.format.manifest import SPECIAL_WORDS
+from mtlscale.data.readers.prepared import SourceInfo
 from pipelines import Pipeline, Prepared, write_prepared
 
 

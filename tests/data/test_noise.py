@@ -14,8 +14,8 @@ from torch import Tensor
 from mtlscale.config import MISSING_CLASS, SPLITS, LabelNoise, Task, UserError
 from mtlscale.data import PreparedData
 from mtlscale.data.readers.random_access import Reader, open_reader
+from mtlscale.data.readers.views import check_noise, narrowed, viewed
 from mtlscale.data.sampling.label_noise import label_shifts, moved
-from mtlscale.data.sampling.views import check_noise, narrowed, viewed
 
 Uneven = Callable[..., PreparedData]
 CPU = torch.device("cpu")

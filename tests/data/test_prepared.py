@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
-from mtlscale.data.format.prepared import MANIFEST, SourceInfo, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import MANIFEST, SourceInfo, load_prepared, read_ids, read_manifest
 from pipelines import Pipeline, Prepared, write_prepared
 from pipelines._writing.write import VOCABULARY
 

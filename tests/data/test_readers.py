@@ -23,7 +23,9 @@ import torch
 from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
 from mtlscale.data import Samples
 from mtlscale.data.format import arrays
-from mtlscale.data.format.prepared import (
+from mtlscale.data.readers import cache
+from mtlscale.data.readers.cache import FOLDER, LIMIT, CachedSet, verify
+from mtlscale.data.readers.prepared import (
     MANIFEST,
     FileEntry,
     PreparedData,
@@ -32,8 +34,6 @@ from mtlscale.data.format.prepared import (
     read_ids,
     read_manifest,
 )
-from mtlscale.data.readers import cache
-from mtlscale.data.readers.cache import FOLDER, LIMIT, CachedSet, verify
 from mtlscale.data.readers.random_access import HostReader, MappedSamples, Reader, open_reader, placed
 from mtlscale.data.readers.reader_selection import Free, Need, OnDisk, bound, check_room, choose, fitting, needed
 from pipelines import Pipeline, Prepared, write_prepared
@@ -392,7 +392,7 @@ OTHER = """
 import sys
 from pathlib import Path
 from mtlscale.data.readers import cache
-from mtlscale.data.format.prepared import read_manifest
+from mtlscale.data.readers.prepared import read_manifest
 written = []
 real = cache.write_arrays
 cache.write_arrays = lambda *a: (written.append(1), real(*a))

@@ -14,8 +14,8 @@ from sharded import sharded
 
 from mtlscale.config import SPLITS, UserError, load_plugin
 from mtlscale.data import load_prepared, read_manifest
-from mtlscale.data.format.prepared import PreparedData
 from mtlscale.data.readers import shards
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.data.readers.random_access import open_reader, placed
 from mtlscale.data.readers.reader_selection import Free, OnDisk, choose
 from mtlscale.data.readers.shards import Shards

@@ -13,9 +13,9 @@ import torch
 from mtlscale.config import SPLITS, LabelNoise, Task, TaskSuite, UserError
 from mtlscale.data import PreparedData, Samples
 from mtlscale.data.readers.random_access import Reader, open_reader
+from mtlscale.data.readers.views import viewed
 from mtlscale.data.sampling.splits import kept_count
 from mtlscale.data.sampling.train_fraction import kept_indices
-from mtlscale.data.sampling.views import viewed
 
 Uneven = Callable[..., PreparedData]
 CPU = torch.device("cpu")

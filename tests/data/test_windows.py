@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.data.readers.stream_order import EpochPlan
 from mtlscale.data.sampling.sampler import EpochSampler, WindowSampler, slice_for
+from mtlscale.data.sampling.stream_order import EpochPlan
 
 blocks = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 streams = st.dictionaries(st.sampled_from("abc"), blocks, min_size=1)
@@ -124,7 +124,7 @@ def test_epochs_seeds_streams_and_passes_differ_and_one_window_is_a_full_permuta
 def test_the_order_is_this_one_and_needs_no_torch() -> None:
     """Pinned: another order would need another results version of the reader."""
     text = (
-        "import sys, numpy as np; from mtlscale.data.readers.stream_order import StreamOrder;"
+        "import sys, numpy as np; from mtlscale.data.sampling.stream_order import StreamOrder;"
         "o = StreamOrder(np.array([0, 3, 5, 9]), 2, '0/1/all', 9);"
         "print([o.rows(n).tolist() for n in o.windows()], 'torch' in sys.modules)"
     )

@@ -19,7 +19,7 @@ from device.cases import LIKE, audited, usual
 from frozen.cases import Case
 
 from mtlscale.config.registry import components
-from mtlscale.training.diagnosis.survival import due
+from mtlscale.training.probes.survival import due
 
 TESTS = Path(__file__).parents[1]
 # How often a turn of a step may wait for the device: once for the numbers that a balancer is told, and once more for

@@ -11,8 +11,7 @@ import pytest
 import torch
 from checkpoints import WORDS, write_checkpoint
 
-from mtlscale.config import Task, TaskSuite, UserError
-from mtlscale.config import named_files as files
+from mtlscale.config import Task, TaskSuite, UserError, named_files
 from mtlscale.data.format.tokenizer import tokenize
 from mtlscale.encoders.text.pretrained import Pretrained, PretrainedModule
 from mtlscale.torchvision_ops import declare
@@ -31,7 +30,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def suite_of(folder: Path, length: int = 12, **extras: Any) -> TaskSuite:
     padding = json.loads((folder / "config.json").read_text())["pad_token_id"]
-    told = {"sha256": files.tokenizer_hash(folder), "padding": padding, "separator": None} | extras
+    told = {"sha256": named_files.tokenizer_hash(folder), "padding": padding, "separator": None} | extras
     return TaskSuite(
         name="small",
         tasks=(Task(name="a", loss="cross_entropy", outputs=2, metrics=("accuracy",)),),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import Experiment, ResourceSpec, load_plugin
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution import Job, Options, RunEnded, execute
 from mtlscale.execution.preparing.prepare import prepare
 

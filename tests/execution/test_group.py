@@ -13,7 +13,7 @@ import torch
 from ray.train import Result
 
 from mtlscale.config import Experiment, ResourceSpec, Run
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.execution import Job, Noted, Options, RunEnded
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.workers.group import execute_groups

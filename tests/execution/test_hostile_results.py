@@ -226,7 +226,7 @@ from pathlib import Path
 from mtlscale.config import load_experiment, read_settings
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.submission.write import contribute
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.records import Home, Ledger
 from mtlscale.training import train
 

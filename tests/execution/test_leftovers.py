@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.execution import Silent
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import Silent, temp_files
 from mtlscale.execution.ownership import LEFT_SECONDS, driving
 from mtlscale.records import Home, clear_temporaries
 
@@ -21,10 +20,10 @@ from mtlscale.records import Home, clear_temporaries
 DIES = """
 import os, signal, sys, tempfile
 from pathlib import Path
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.records import write_atomically
-tempfile.mkstemp(prefix=leftovers.prefix("dump"))
-Path(tempfile.mkdtemp(prefix=leftovers.prefix("meeting")), "rendezvous").touch()
+tempfile.mkstemp(prefix=temp_files.prefix("dump"))
+Path(tempfile.mkdtemp(prefix=temp_files.prefix("meeting")), "rendezvous").touch()
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
 write_atomically(Path(sys.argv[1]), b"half")
 """
@@ -44,10 +43,10 @@ def test_the_temporary_folder_is_cleared_of_dead_processes(tmp_path: Path, monke
     pid = dies_writing(tmp_path / "x")
     names = {path.name.rsplit("-", 1)[0] for path in (tmp_path / "tmp").iterdir()}
     assert names == {f"mtlscale-dump-{pid}", f"mtlscale-meeting-{pid}"}
-    mine = Path(tempfile.mkdtemp(prefix=leftovers.prefix("meeting")))
+    mine = Path(tempfile.mkdtemp(prefix=temp_files.prefix("meeting")))
     other = tmp_path / "tmp" / "mtlscale-data"  # not ours to judge
     other.mkdir()
-    leftovers.clear()
+    temp_files.clear()
     assert set((tmp_path / "tmp").iterdir()) == {mine, other}
 
 

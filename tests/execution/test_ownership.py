@@ -21,7 +21,7 @@ from tracked import give_database
 
 from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.data import PreparedData
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution import Batched, Event, ExperimentStatus, Interrupted, Job, Options, RunEnded, Silent, execute
 from mtlscale.execution.ownership import driving
 from mtlscale.execution.preparing.prepare import prepare

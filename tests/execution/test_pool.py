@@ -10,7 +10,7 @@ import pytest
 import ray
 
 from mtlscale.config import Experiment, ResourceSpec, Run
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.execution import Job, Noted, Options, RunEnded, execute_pool
 from mtlscale.execution.faults import busy_machine
 

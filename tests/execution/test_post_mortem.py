@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import Experiment, ResourceSpec, Run
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.execution import Job, Options, RunEnded, execute_pool
 from mtlscale.execution.faults.post_mortem import Birth, cause_of_death, first_line, in_one_line, node_died
 

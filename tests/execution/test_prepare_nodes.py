@@ -14,7 +14,7 @@ import torch
 from image_sets import picture, save
 
 from mtlscale.config import SPLITS
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Storage
 from pipelines.image.celeba import NINE

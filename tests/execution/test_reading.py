@@ -10,7 +10,7 @@ import pytest
 from mtlscale.batched.eligibility.decision import too_large
 from mtlscale.config import Experiment, ResourceSpec, UserError
 from mtlscale.data.readers.reader_selection import Free, OnDisk
-from mtlscale.execution.planning import reader_report as reading
+from mtlscale.execution.planning import reader_report
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.runner import plan
 
@@ -26,12 +26,12 @@ def test_every_data_set_that_is_still_to_be_trained_on_has_a_line(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free(monkeypatch, 1 << 30)
-    (found,) = reading.reading(plan(small(), home=tmp_path))  # type: ignore[arg-type]
+    (found,) = reader_report.reading(plan(small(), home=tmp_path))  # type: ignore[arg-type]
     assert found[0] == "uneven" and found[1].startswith("reader device (") and "1.0 GiB are free" in found[1]
     free(monkeypatch, 30_000)  # the data take 11.4 KiB as they are stored, and are there in float64, too
-    (found,) = reading.reading(plan(small(), home=tmp_path))  # type: ignore[arg-type]
+    (found,) = reader_report.reading(plan(small(), home=tmp_path))  # type: ignore[arg-type]
     assert found[1].startswith("reader memory (11.4 KiB") and "once per node" in found[1]
-    (found,) = reading.reading(plan(small(training="{reader: mapped}"), home=tmp_path))  # type: ignore[arg-type]
+    (found,) = reader_report.reading(plan(small(training="{reader: mapped}"), home=tmp_path))  # type: ignore[arg-type]
     assert found == ("uneven", "reader mapped (as the experiment says)")
 
 
@@ -63,7 +63,7 @@ def test_a_search_that_wants_batches_alone_says_why_there_are_none(small: Small,
 
 
 def test_a_node_has_as_many_processes_as_its_cores_or_gpus_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(reader_report.os, "cpu_count", lambda: 16)
     assert processes_per_node(ResourceSpec(cpus_per_worker=4)) == 4
     assert processes_per_node(ResourceSpec(cpus_per_worker=32)) == 1
     assert processes_per_node(ResourceSpec(cpus_per_worker=1, gpus_per_worker=0.5), gpus=2) == 4

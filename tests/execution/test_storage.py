@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from mtlscale.config import ResourceSpec, Run, UserError, load_experiment
-from mtlscale.data.format.prepared import load_prepared, read_manifest
 from mtlscale.data.readers.cache import FOLDER, LIMIT
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.data.readers.random_access import Reader, open_reader
 from mtlscale.data.remote import fetch, publish
 from mtlscale.execution import EpochEnded, Job, Options, RunEnded, Silent, execute

@@ -19,7 +19,7 @@ from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data import PreparedData, WindowSampler, load_prepared
 from mtlscale.data.readers.shards import Shards
 from mtlscale.data.readers.stream import StreamChunk, pieces_here
-from mtlscale.data.readers.stream_order import EpochPlan
+from mtlscale.data.sampling.stream_order import EpochPlan
 from mtlscale.execution import EpochEnded, Job, Options, RunEnded
 from mtlscale.execution.preparing.streaming import RayPieces
 from mtlscale.execution.workers.trial import execute

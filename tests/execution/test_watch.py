@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import load_experiment
-from mtlscale.execution import monitoring as watch
+from mtlscale.execution import monitoring
 from mtlscale.execution.faults.dumps import ends_if_silent
 from mtlscale.execution.planning.status import experiment_statuses
 from mtlscale.execution.runner import run
@@ -72,17 +72,17 @@ def test_a_process_that_takes_too_long_ends_itself_and_leaves_its_thread_dump(tm
 
 
 def test_the_log_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOG_BYTES", 2000)
-    with watch.structured_log(Home(tmp_path), "small"):
+    monkeypatch.setattr(monitoring, "LOG_BYTES", 2000)
+    with monitoring.structured_log(Home(tmp_path), "small"):
         for number in range(500):
-            watch.log.warning("worker lost", extra={"run_id": f"{number:04d}", "error": "x" * 50})
+            monitoring.log.warning("worker lost", extra={"run_id": f"{number:04d}", "error": "x" * 50})
     files = sorted((tmp_path / "logs").iterdir())
     assert [file.name for file in files] == [
         "small.jsonl",
-        *(f"small.jsonl.{n}" for n in range(1, watch.LOG_FILES + 1)),
+        *(f"small.jsonl.{n}" for n in range(1, monitoring.LOG_FILES + 1)),
     ]
-    assert sum(file.stat().st_size for file in files) <= 2000 * (watch.LOG_FILES + 1)
+    assert sum(file.stat().st_size for file in files) <= 2000 * (monitoring.LOG_FILES + 1)
     last = json.loads((tmp_path / "logs" / "small.jsonl").read_text().splitlines()[-1])
     assert last["run_id"] == "0499" and last["experiment"] == "small" and last["level"] == "WARNING"
-    watch.log.warning("after the end")  # goes nowhere
+    monitoring.log.warning("after the end")  # goes nowhere
     assert "after the end" not in (tmp_path / "logs" / "small.jsonl").read_text()

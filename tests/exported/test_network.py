@@ -15,10 +15,9 @@ from frozen.compute import in_memory, run_of
 from torch import Tensor
 
 from mtlscale.architectures import MultiTaskModule
-from mtlscale.config import checkpoints
-from mtlscale.config import named_files as files
+from mtlscale.config import checkpoints, named_files
 from mtlscale.inference.exporting import nested
-from mtlscale.inference.exporting.source import bare
+from mtlscale.inference.finished_run import bare
 from mtlscale.inference.network import network
 from mtlscale.training import Trainer
 from mtlscale.training.engine.loop import finish
@@ -69,7 +68,7 @@ def test_what_comes_back_predicts_the_same_to_the_last_bit(name: str, tmp_path: 
     written = None if trainer.found is None else json.loads(json.dumps(nested.plain(trainer.found, tensors)))
     checkpoint = run.spec["encoder"].get("checkpoint")
     if checkpoint is not None:
-        folder = files.locate(checkpoint)
+        folder = named_files.locate(checkpoint)
         for path in (folder / checkpoints.CONFIG, *checkpoints.tokenizer_files(folder)):
             shutil.copy(path, tmp_path)
     random = torch.get_rng_state()

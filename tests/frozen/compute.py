@@ -18,8 +18,7 @@ from torch import Tensor
 from two_workers import two_workers
 
 from mtlscale.batched.trainer import BatchedTrainer
-from mtlscale.config import Experiment, Run, Task, TaskSuite
-from mtlscale.config import named_files as files
+from mtlscale.config import Experiment, Run, Task, TaskSuite, named_files
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
 from mtlscale.training import Trainer
@@ -135,7 +134,7 @@ def _checkpoint() -> dict[str, str]:
 
 def _tokenizer() -> dict[str, Any]:
     """What a set that this model's tokenizer has prepared says of it; the texts need not be its own."""
-    told = {"sha256": files.tokenizer_hash(Path(_model().name)), "padding": 0, "separator": WORDS.index("[SEP]")}
+    told = {"sha256": named_files.tokenizer_hash(Path(_model().name)), "padding": 0, "separator": WORDS.index("[SEP]")}
     return {"tokenizer": told}
 
 

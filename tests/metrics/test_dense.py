@@ -14,7 +14,7 @@ from two_workers import two_workers
 from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.data import Workers
 from mtlscale.metrics import METRICS, task_metrics, total_error
-from mtlscale.training.engine.losses import task_loss
+from mtlscale.training.losses import task_loss
 
 torch.set_num_threads(1)
 

@@ -252,6 +252,6 @@ def test_other_metrics_for_the_tasks_of_a_suite():
 
 
 def test_the_losses_that_tasks_may_name_are_those_there_are():
-    from mtlscale.training.engine.losses import LOSSES as built
+    from mtlscale.training.losses import LOSSES as built
 
     assert tuple(built) == LOSSES

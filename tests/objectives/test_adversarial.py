@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.config import Experiment, Run, UserError, build
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.objectives import adversarial_value, relatedness_matrix, relatedness_weights, reverse_gradient
 from mtlscale.training import Trainer
 

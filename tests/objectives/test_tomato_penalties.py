@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mtlscale.config import Experiment, Run, UserError
 from mtlscale.config.registry import components
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.objectives.penalties._topics import TopicPenaltyModule
 from mtlscale.records import Epoch
 from mtlscale.solvers import prox_element, prox_exclusive

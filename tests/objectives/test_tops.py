@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtlscale.config import Experiment, Run, Task, TaskSuite, UserError
 from mtlscale.config.registry import components
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.objectives import ProximalModule
 from mtlscale.objectives.penalties.inter_task_l2 import pairwise
 from mtlscale.objectives.penalties.mrn import MRNModule, flip_flop, whiten

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 
 ALIKE = {"activations": ["sinc", "sinc", "sinc"], "scales": [1, 2, 3]}
@@ -39,7 +39,7 @@ def test_a_hundred_samples_in_every_split_with_the_printed_variances(home: Path)
 
 
 def test_tasks_share_the_input_but_for_a_move_of_their_own(home: Path) -> None:
-    from mtlscale.data.format.prepared import read_ids
+    from mtlscale.data.readers.prepared import read_ids
 
     data = load(home)
     found = {}

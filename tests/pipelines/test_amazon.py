@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.text.amazon import MOVIES, PRODUCTS, UNLABELLED
 

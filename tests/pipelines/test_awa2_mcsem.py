@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mtlscale.config import UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 SMALL = {"positives": 8, "negatives": 2, "components": 3}

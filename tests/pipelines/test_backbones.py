@@ -18,9 +18,8 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 
-from mtlscale.config import UserError, build
-from mtlscale.config import named_files as files
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.config import UserError, build, named_files
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.torchvision_ops import declare
 from pipelines import PrepareContext
@@ -147,7 +146,7 @@ def test_weights_that_do_not_fit_are_named(
     def built(content: Any, name: str = "resnet18", size: int = SIZE) -> np.ndarray:
         path = tmp_path / "weights.pth"
         path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
-        return Backbone(name, files.with_content_hash(str(path)), size, "crop").build()(
+        return Backbone(name, named_files.with_content_hash(str(path)), size, "crop").build()(
             np.full((1, 3, SIZE, SIZE), 99, np.uint8)
         )
 
@@ -215,7 +214,7 @@ def sets(source: Path) -> dict[str, list[tuple[str, File]]]:
 def test_sets_are_computed_alike_together_and_alone(
     source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path
 ) -> None:
-    backbone = Backbone("resnet18", files.with_content_hash(str(weights)), SIZE, "crop")
+    backbone = Backbone("resnet18", named_files.with_content_hash(str(weights)), SIZE, "crop")
     together = picture_features(source, sets, backbone, PrepareContext(), 2)
     for name, pictures in sets.items():
         alone = picture_features(source, {name: pictures}, backbone, PrepareContext(), 1)[name]
@@ -235,7 +234,7 @@ def test_features_do_not_depend_on_who_computes_them(
     source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path, local_ray: None, actors: int
 ) -> None:
     """Ray's actors, and this process."""
-    backbone = Backbone("resnet18", files.with_content_hash(str(weights)), SIZE, "crop")
+    backbone = Backbone("resnet18", named_files.with_content_hash(str(weights)), SIZE, "crop")
     told: list[tuple[int, int]] = []
     work = PrepareContext(engine="ray", progress=lambda stage, done, total: told.append((done, total)))
     found = picture_features(source, sets, backbone, work, actors)
@@ -250,7 +249,7 @@ def test_features_do_not_depend_on_who_computes_them(
 def test_a_bad_picture_is_named_whoever_reads_it(
     source: Path, sets: dict[str, list[tuple[str, File]]], weights: Path, local_ray: None
 ) -> None:
-    backbone = Backbone("resnet18", files.with_content_hash(str(weights)), SIZE, "crop")
+    backbone = Backbone("resnet18", named_files.with_content_hash(str(weights)), SIZE, "crop")
     for path in ("dslr/images/mug/1.png", "webcam/images/mug/1.png"):
         (source / path).write_bytes(b"")
     with pytest.raises(UserError, match=r"dslr/images/mug/1.png is corrupt"):

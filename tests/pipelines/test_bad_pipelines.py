@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import refused
 
-from mtlscale.training.engine.losses import LOSSES
+from mtlscale.training.losses import LOSSES
 from pipelines._steps.suite import LABELS
 
 MINE = '''\

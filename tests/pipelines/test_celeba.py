@@ -22,7 +22,7 @@ from rich.console import Console
 
 from mtlscale.cli.output.preparation import PreparationProgress
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.celeba import NINE
 

@@ -19,7 +19,7 @@ from image_sets import (
 from PIL import Image
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.chestxray14 import FINDINGS, NO_FINDING
 

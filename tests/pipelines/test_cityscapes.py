@@ -18,7 +18,7 @@ from official.cityscapes import FOLDERS, HEIGHT, WIDTH, path_of, stems, write
 from PIL import Image
 
 from mtlscale.config import UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 SIZE = {"size": [32, 64], "validation": 0.3}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 PER_DIGIT = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # of scikit-learn's documentation

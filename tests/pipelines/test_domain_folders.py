@@ -15,7 +15,7 @@ from image_sets import IN_PROCESS, picture, prepared_bytes, save
 
 from mtlscale.config import UserError, build
 from mtlscale.data.format.image_decoding import colour
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext

@@ -14,7 +14,7 @@ import torch
 from image_sets import IN_PROCESS, assert_same_bytes, encoded, picture, save
 
 from mtlscale.config import SPLITS, UserError, load_experiment
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.reader_selection import OnDisk, bound, choose, needed
 from mtlscale.data.remote import fetch, publish

@@ -8,7 +8,7 @@ import pytest
 from image_sets import prepared_bytes
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_ids
+from mtlscale.data.readers.prepared import load_prepared, read_ids
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext
 from pipelines.text.glue import LAYOUTS

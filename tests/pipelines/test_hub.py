@@ -20,12 +20,12 @@ from image_sets import IN_PROCESS, WITH_RAY, assert_same_bytes, by_id, encoded, 
 from PIL import Image
 
 from mtlscale.config import UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext
 from pipelines._formats import hub as _hub
 from pipelines._formats.hub import HubFolder, is_hub_folder
-from pipelines._formats.hub_images import labelled_images
+from pipelines._images.hub_images import labelled_images
 from pipelines.image.celeba import NINE, Celeba
 from pipelines.text.newsgroups import LABELS, Newsgroups
 
@@ -696,7 +696,7 @@ def test_the_fingerprint_follows_the_content(tmp_path: Path) -> None:
 
 
 def test_cells_that_are_no_picture_or_array(tmp_path: Path) -> None:
-    from pipelines._sources.table_cells import location, read_cell
+    from pipelines._formats.table_cells import location, read_cell
 
     table = pa.table(
         {

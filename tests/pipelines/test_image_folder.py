@@ -14,7 +14,7 @@ from image_sets import picture, save
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data import PreparedData
-from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 COUNT = 60

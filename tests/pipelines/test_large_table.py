@@ -13,13 +13,13 @@ import pytest
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.manifest import Manifest
-from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.cluster.cluster import session
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines._tables import table_parts
 from pipelines._tables.column_sums import ColumnSums, sums_of
-from pipelines._tables.inspection import inspect_table
 from pipelines._tables.table_parts import common_type, parts_of
+from pipelines.table_inspection import inspect_table
 from pipelines.vectors.table import TableFile
 
 ROWS = 1200

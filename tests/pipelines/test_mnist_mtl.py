@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 SMALL = {"positives": 10, "negatives": 2, "components": 4}

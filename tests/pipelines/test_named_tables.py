@@ -11,7 +11,7 @@ import pytest
 
 from mtlscale.config import UserError
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.format.prepared import read_ids
+from mtlscale.data.readers.prepared import read_ids
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.vectors import adult, census_income
 

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import SPECIAL_WORDS, Manifest, load_prepared, read_ids, read_manifest
+from mtlscale.data.format.manifest import SPECIAL_WORDS
+from mtlscale.data.readers.prepared import Manifest, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.text.newsgroups import LABELS, OFFICIAL_SPLITS, TOPICS
 

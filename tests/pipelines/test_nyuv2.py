@@ -23,7 +23,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines._images.normals import estimate_normals
 from pipelines._images.nyu_classes import CLASSES_13, CLASSES_40, TO_13

@@ -17,7 +17,7 @@ from PIL import Image
 from scipy.io import loadmat, savemat
 
 from mtlscale.config import UserError
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 SIZE = {"size": [20, 30], "validation": 0.3}

@@ -16,7 +16,7 @@ from image_sets import encoded, picture
 from scipy.io import savemat
 
 from mtlscale.config import SPLITS, UserError, component
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines._formats.plain_pickle import NotPlain, read_plain
 from pipelines.image.cifar100 import COARSE, FINE

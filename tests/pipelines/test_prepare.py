@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from mtlscale.config import UserError, component, load_plugin
-from mtlscale.data.format.prepared import MANIFEST, SourceInfo, load_prepared, read_manifest
+from mtlscale.data.readers.prepared import MANIFEST, SourceInfo, load_prepared, read_manifest
 from mtlscale.execution.preparing import prepare as preparing
 from mtlscale.execution.preparing.prepare import ABANDONED_AFTER, ALIVE, SOURCES, find_prepared, prepare
 from pipelines import Download, Pipeline, PrepareContext, write_prepared

@@ -14,7 +14,7 @@ import pytest
 
 from mtlscale.config import UserError
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.format.prepared import read_ids
+from mtlscale.data.readers.prepared import read_ids
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.graph._smiles import AROMATIC, DOUBLE, SINGLE, TRIPLE, BadSmiles, read_smiles
 from pipelines.graph.qm9 import ATOMS, BONDS, ELEMENTS, MILLI_EV, POSITIONS, TASKS

@@ -14,10 +14,10 @@ from image_sets import picture, save
 from scipy.io import savemat
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, build
-from mtlscale.data.format.prepared import SourceInfo, read_manifest
+from mtlscale.data.readers.prepared import SourceInfo, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext, Prepared, write_prepared
-from pipelines._steps import map_jobs as _tasks
+from pipelines._engine import map_jobs
 from pipelines._steps.checks import check_tables
 from pipelines._writing import write_pieces as _write_pieces
 from pipelines.image.celeba import NINE
@@ -68,7 +68,7 @@ def in_eights(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_corrupt_image_stops_the_preparation_at_once(
     faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_tasks, "cores", lambda: 1)
+    monkeypatch.setattr(map_jobs, "cores", lambda: 1)
     for image in ("000009.jpg", "000200.jpg"):
         (faces / "img_align_celeba" / image).write_bytes(b"\xff\xd8\xff\xe0 cut")
     assert max(decoded(faces, tmp_path / "a", "local", skip_bad=False)) <= 24  # it is the second shard's

@@ -9,7 +9,7 @@ import torch
 from scipy.io import loadmat, savemat
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 

@@ -13,7 +13,7 @@ import pytest
 from image_sets import picture, save
 
 from mtlscale.config import UserError
-from mtlscale.data.format.prepared import read_manifest
+from mtlscale.data.readers.prepared import read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines._sources.remote import is_remote
 from pipelines.image.celeba import Celeba
@@ -143,7 +143,7 @@ def test_a_list_edited_in_place_is_a_new_source(tmp_path: Path, file: str) -> No
 def test_small_matlab_files_count_and_large_files_go_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "splits.mat").write_bytes(b"MATLAB 5.0 " + bytes(500))
     (tmp_path / "nyu_depth_v2_labeled.mat").write_bytes(bytes(2000))
-    monkeypatch.setattr("pipelines._steps.fingerprint.BY_CONTENT", 1000)
+    monkeypatch.setattr("pipelines._engine.fingerprint.BY_CONTENT", 1000)
     before = Nyuv2().source_fingerprint(tmp_path)
     same_size_edit(tmp_path / "nyu_depth_v2_labeled.mat")
     assert Nyuv2().source_fingerprint(tmp_path) == before

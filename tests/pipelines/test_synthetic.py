@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 
 SMALL = {"features": 16, "tasks": 6, "samples": 300, "topics": 3, "special": 2}
@@ -78,7 +78,7 @@ def test_tasks_differ_where_they_are_special_and_nowhere_else(home: Path) -> Non
 
 
 def read_order(data: PreparedData, split: str, task: str) -> np.ndarray:
-    from mtlscale.data.format.prepared import read_ids
+    from mtlscale.data.readers.prepared import read_ids
 
     return np.array([int(id.split("/")[1]) for id in read_ids(data.folder, split, task)])
 

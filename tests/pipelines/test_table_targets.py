@@ -17,8 +17,8 @@ import torch
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data import PreparedData
-from mtlscale.data.format.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.data.quality_warnings import remarks
+from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 Change = Callable[[pd.DataFrame], pd.DataFrame]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mtlscale.config import SPLITS, UserError, build
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext
 

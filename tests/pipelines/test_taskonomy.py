@@ -22,7 +22,7 @@ from official.taskonomy import SIDE, VIEWS, path_of, views_of, write
 from PIL import Image
 
 from mtlscale.config import SPLITS, UserError
-from mtlscale.data.format.prepared import load_prepared, read_manifest
+from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.taskonomy import BUILDINGS, DOMAINS, Taskonomy
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.data.format.prepared import SPECIAL_WORDS
-from mtlscale.data.format.texts import PADDING, UNKNOWN, encode, latin1_words, split_words
+from mtlscale.data.format.texts import PADDING, SPECIAL_WORDS, UNKNOWN, encode, latin1_words, split_words
 from pipelines._texts.token_ids import count_words, rank_words
 
 words = st.text("abcé0", min_size=1, max_size=3)

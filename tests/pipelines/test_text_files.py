@@ -15,8 +15,8 @@ import torch
 from image_sets import prepared_bytes
 
 from mtlscale.config import SPLITS, UserError, load_experiment
-from mtlscale.data.format.prepared import SPECIAL_WORDS, PreparedData, load_prepared, read_ids, read_manifest
-from mtlscale.data.format.texts import SEPARATOR, words_of
+from mtlscale.data.format.texts import SEPARATOR, SPECIAL_WORDS, words_of
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.cluster.job_bundle import pack
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext

@@ -11,13 +11,12 @@ import pytest
 import torch
 from checkpoints import WORDS, write_checkpoint
 
-from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError
-from mtlscale.config import named_files as files
+from mtlscale.config import MISSING_CLASS, SPLITS, Task, TaskSuite, UserError, named_files
 from mtlscale.data import load_prepared
 from mtlscale.data.format.manifest import SourceInfo
 from mtlscale.data.format.sequences import RaggedSamples
 from mtlscale.data.readers.random_access import open_reader
-from mtlscale.data.sampling.views import viewed
+from mtlscale.data.readers.views import viewed
 from mtlscale.encoders.text.pretrained_layers import PretrainedLayers
 from pipelines._texts.token_features import TokenFeatures, standardised, with_token_features
 from pipelines._writing.write import write_prepared
@@ -35,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def suite_of(folder: Path) -> TaskSuite:
     task = Task(name="en", loss="cross_entropy", outputs=3, metrics=("accuracy",), classes=("A", "B", "C"), per="token")
-    told = {"sha256": files.tokenizer_hash(folder), "padding": 0, "separator": None}
+    told = {"sha256": named_files.tokenizer_hash(folder), "padding": 0, "separator": None}
     return TaskSuite(
         name="tagged",
         tasks=(task,),

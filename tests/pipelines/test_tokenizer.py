@@ -11,7 +11,7 @@ import torch
 from checkpoints import write_checkpoint
 
 from mtlscale.config import SPLITS, UserError, load_experiment
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.encoders.text.pretrained import Pretrained
 from mtlscale.execution.cluster.job_bundle import pack
 from mtlscale.execution.preparing.prepare import prepare

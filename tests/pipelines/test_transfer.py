@@ -11,7 +11,7 @@ import torch
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.config.registry import components
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.solvers import covariance_similarity
 from pipelines import PrepareContext

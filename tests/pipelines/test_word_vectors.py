@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mtlscale.config import UserError, build, load_experiment
-from mtlscale.data.format.prepared import VECTORS, load_prepared, read_manifest
+from mtlscale.data.readers.prepared import VECTORS, load_prepared, read_manifest
 from mtlscale.execution.planning.dry_run import sketch
 from mtlscale.execution.planning.forecast import forecasts
 from mtlscale.execution.planning.plan import Datasets

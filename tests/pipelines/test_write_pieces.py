@@ -18,7 +18,7 @@ import pytest
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError
 from mtlscale.data.format.columns import numbers
 from pipelines import ComputedRows, PrepareContext, Prepared, check_prepared
-from pipelines._steps import map_jobs as _tasks
+from pipelines._engine import map_jobs
 from pipelines._writing import shards as _shards
 from pipelines._writing import write_pieces as writing
 from pipelines._writing.write_pieces import write_pieces
@@ -137,7 +137,7 @@ def test_shards_of_rows_in_the_order_of_their_ids(tmp_path: Path, monkeypatch: p
 def test_the_same_bytes_however_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
     for threads in (1, 3):
-        monkeypatch.setattr(_tasks, "cores", lambda threads=threads: threads)
+        monkeypatch.setattr(map_jobs, "cores", lambda threads=threads: threads)
         written(tmp_path / str(threads))
     assert contents(tmp_path / "1") == contents(tmp_path / "3")
 
@@ -161,7 +161,7 @@ def test_rows_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_memory_does_not_grow_with_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
     monkeypatch.setattr(writing, "FEW", 1)
-    monkeypatch.setattr(_tasks, "cores", lambda: 1)
+    monkeypatch.setattr(map_jobs, "cores", lambda: 1)
     before, most = pa.total_allocated_bytes(), []
 
     def watched(index: pa.Table, bad: tuple[str, ...]) -> ComputedRows:

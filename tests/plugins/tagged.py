@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtlscale.config import MISSING_CLASS, Task, TaskSuite
-from mtlscale.data.format.prepared import SPECIAL_WORDS
+from mtlscale.data.format.manifest import SPECIAL_WORDS
 from pipelines import Pipeline, PrepareContext, Prepared
 
 ROWS = {"train": 24, "val": 8, "test": 8}

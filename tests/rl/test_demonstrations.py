@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtlscale.config import SPLITS, UserError, load_experiment
-from mtlscale.data.format.prepared import PreparedData, load_prepared, read_ids, read_manifest
+from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.rl.datasets._demonstrations import EpisodeMaker
 from mtlscale.rl.environments import ACTIONS, OBSERVATIONS, MetaWorld, Simulated, episode_seed, expert_of

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("metaworld")
 
 from mtlscale.config import Experiment, ResourceSpec
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution import Event, Job, Noted, Options, RunEnded, execute
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.report.charts.canvas import save

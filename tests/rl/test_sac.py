@@ -16,7 +16,7 @@ from torch.func import functional_call
 from two_workers import two_workers
 
 from mtlscale.config import Experiment, Run, UserError, build
-from mtlscale.config.experiment.models import MethodSpec
+from mtlscale.config.settings.models import MethodSpec
 from mtlscale.data import PreparedData, Workers, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.rl.architectures.soft_modules import SoftModularNetwork, SoftModules

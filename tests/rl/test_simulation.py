@@ -17,7 +17,7 @@ from mtlscale.architectures import MultiTaskModule
 from mtlscale.batched.eligibility import planning
 from mtlscale.config import Experiment, Run, UserError
 from mtlscale.data import PreparedData, Workers
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Metrics, RunRecord
 from mtlscale.rl.environments import EXTRA, MetaWorld, Simulated, expert_of

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from mtlscale.config import Experiment
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.report import write_report

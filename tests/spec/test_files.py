@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.config import Run, UserError, load_experiment
-from mtlscale.config import named_files as files
+from mtlscale.config import Run, UserError, load_experiment, named_files
 from mtlscale.execution.cluster.job_bundle import pack
 
 MODEL = "{encoder: {name: resnet18, width: 2, weights: backbone.pth}}"
@@ -91,13 +90,13 @@ def test_a_file_that_changes_after_planning_is_not_used(write: Callable[..., Pat
     path = tmp_path / "backbone.pth"
     path.write_bytes(b"planned")
     value = first(write()).spec["encoder"]["weights"]
-    assert files.locate(value) == path
+    assert named_files.locate(value) == path
     path.write_bytes(b"something else")
     with pytest.raises(UserError, match="has changed since the run was planned"):
-        files.locate(value)
+        named_files.locate(value)
     path.unlink()
     with pytest.raises(UserError, match="has to lie at the same path on every node"):
-        files.locate(value)
+        named_files.locate(value)
 
 
 def test_a_submitted_job_takes_it_along(
@@ -114,7 +113,7 @@ def test_a_submitted_job_takes_it_along(
     assert driver.run_id == run.run_id
     # On another node the job's folder has another name.
     value = {**driver.spec["encoder"]["weights"], "file": "/tmp/not there/files/0/backbone.pth"}
-    assert files.locate(value) == there / "files" / "0" / "backbone.pth"
+    assert named_files.locate(value) == there / "files" / "0" / "backbone.pth"
 
 
 def test_a_folder_is_known_by_the_files_of_its_model(
@@ -142,10 +141,10 @@ def test_a_folder_is_known_by_the_files_of_its_model(
     monkeypatch.chdir(tmp_path / "there")
     assert first(Path(package.file)).run_id == run.run_id
     value = {**run.spec["encoder"]["checkpoint"], "file": "/tmp/not there/files/0/model"}
-    assert files.locate(value) == inside
+    assert named_files.locate(value) == inside
     (folder / "model.safetensors").write_text("two")
     assert first(write(model)).run_id != run.run_id
     with pytest.raises(UserError, match="has changed since the run was planned"):
-        files.locate(run.spec["encoder"]["checkpoint"])
+        named_files.locate(run.spec["encoder"]["checkpoint"])
     with pytest.raises(UserError, match=r"checkpoint: model/config\.json is a file; name a folder or null"):
         load_experiment(write(model.replace("model}}", "model/config.json}}")))

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.config.registry.components import names
-
 TESTS = Path(__file__).parents[1]
 BALANCER = '''
 """A balancer from a package."""
@@ -96,40 +94,3 @@ def test_what_is_wrong_with_a_package_is_said_in_a_line(
     program += "except UserError as error: print(error)"
     printed = python(tmp_path, program)
     assert said in printed and printed.count("\n") == 1
-
-
-def test_old_names_of_packages_work_with_a_warning() -> None:
-    if "darts" not in names("architectures", plugins=False):
-        pytest.skip("names that moved to the family mtlscale.nas are among them")
-    program = (
-        "import warnings\n"
-        "with warnings.catch_warnings(record=True) as seen:\n"
-        "    warnings.simplefilter('always')\n"
-        "    from mtlscale.spec import knob\n"
-        "    from mtlscale.exported import load_model\n"
-        "    from mtlscale.architectures import darts_parameters\n"
-        "    from mtlscale.spec.components import component\n"
-        "    from mtlscale.data.splits import hash_split\n"
-        "    from mtlscale.balancing.mgda import MGDA\n"
-        "    from mtlscale.architectures.darts import DARTS\n"
-        "import mtlscale.config, mtlscale.spec, mtlscale.nas\n"
-        "assert mtlscale.spec is mtlscale.config and knob is mtlscale.config.knob\n"
-        "assert component('balancers', 'mgda') is MGDA\n"
-        "assert mtlscale.config.__spec__.name == 'mtlscale.config'\n"
-        "assert darts_parameters is mtlscale.nas.darts_parameters\n"
-        "print(*(f'{one.message}' for one in seen), sep='\\n')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    renamed = {
-        "mtlscale.spec": "mtlscale.config",
-        "mtlscale.exported": "mtlscale.inference",
-        "mtlscale.architectures.darts_parameters": "mtlscale.nas.darts_parameters",
-        "mtlscale.spec.components": "mtlscale.config.registry.components",
-        "mtlscale.data.splits": "mtlscale.data.sampling.splits",
-        "mtlscale.balancing.mgda": "mtlscale.balancing.gramian.mgda",
-        "mtlscale.architectures.darts": "mtlscale.nas.architectures.darts",
-    }
-    assert list(dict.fromkeys(done.stdout.splitlines())) == [
-        f"{old} is called {new} now; the old name goes with the next release" for old, new in renamed.items()
-    ]

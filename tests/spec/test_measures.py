@@ -9,7 +9,7 @@ import pytest
 
 from mtlscale.config import Experiment, UserError, load_experiment, load_plugin
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.data.format.prepared import read_manifest
+from mtlscale.data.readers.prepared import read_manifest
 from mtlscale.execution.planning.plan import Datasets, make_plan, records_of
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger

@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import UserError, component, load_experiment, load_plugin
-from mtlscale.config.registry import components
 from mtlscale.config.registry.components import source_hash
-from mtlscale.config.registry.source_code import bytes_hash
-from mtlscale.execution.planning.plan import Datasets, make_plan, records_of
 from mtlscale.execution.preparing.prepare import find_prepared, prepare
-from mtlscale.execution.workers.worker import failed
-from mtlscale.records import Home, Ledger
 
 PLUGIN = '''\
 """A balancer of this test."""
@@ -96,32 +91,6 @@ def test_comments_formatting_and_docstrings_are_no_edit(tmp_path: Path, experime
     assert ids(path) == first
     own.write_text(text.replace('needs = "losses"', 'needs = "gramian"'))
     assert ids(path) != first
-
-
-def test_runs_and_data_of_a_version_that_hashed_the_bytes_of_plugins_are_found(
-    tmp_path: Path, experiment_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, text = tmp_path / "counted.py", UNEVEN.read_text().replace('= "uneven"', '= "counted"')
-    own.write_text(text)
-    mine, home = plugin(tmp_path), Home(tmp_path / "home")
-    path = experiment_file(plugins=f"[{own}, {mine}]", datasets="[counted]", methods="[own_rule, equal]")
-    with monkeypatch.context() as before:
-        before.setattr(components, "plugin_hash", lambda path, source: bytes_hash(source))
-        experiment = load_experiment(path)
-        data = Datasets.prepare(experiment, lambda name: prepare("counted", {}, None, home.root))
-        runs = list(experiment.runs(data.fingerprints))
-        records = [failed(run, "").model_copy(update={"status": "finished"}) for run in runs]
-    for record in records:
-        Ledger(home.ledger("small")).append(record)
-    experiment = load_experiment(path)
-    assert find_prepared("counted", {}, home.root) == prepare("counted", {}, None, home.root) == data.folders["counted"]
-
-    plan = make_plan(experiment, list(experiment.runs(data.fingerprints)), home.ledger("small"), home, data)
-    assert [planned.state for planned in plan.runs] == ["done", "done"]
-    assert plan.runs[0].run.run_id != records[0].run_id and plan.runs[1].run.run_id == records[1].run_id
-    assert list(plan.records().values()) == list(records_of(experiment, home)) == records
-    mine.write_text(f"{mine.read_text()}# a comment\n")  # of which version the run was cannot be known now
-    assert [record.method for record in records_of(load_experiment(path), home)] == ["equal"]
 
 
 def test_an_edited_pipeline_prepares_anew(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.config import SHIPPED, Experiment, UserError, load_experiment
-from mtlscale.data.format.prepared import load_prepared
+from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution.planning.plan import Datasets, make_plan, records_of
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger

@@ -17,8 +17,7 @@ from mtlscale.config import Experiment
 from mtlscale.execution.summary_rows import rows_of
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report.results import Results
-from mtlscale.tracking import Tracker, Writer
-from mtlscale.tracking.entries import Entry, knobs_of
+from mtlscale.tracking import Tracker
 from mtlscale.tracking.link import methods_link
 from mtlscale.tracking.sync import sync
 from mtlscale.tracking.values import MAX_METRICS, end_metrics, epoch_metrics
@@ -116,38 +115,6 @@ def test_rows_follow_while_runs_go_on(
         assert row.info.status == ("FINISHED" if number else "KILLED")
         assert row.data.metrics["seeds_finished"] == number + 1
         assert row.data.metrics["test.mean"] == 50.0 + number / 2
-
-
-def test_runs_of_an_earlier_version_are_put_below_rows(small: Callable[..., Experiment], home: Home) -> None:
-    """They lay flat below the experiment's own run, without labels among their parameters."""
-    import mlflow
-
-    experiment = small(seeds="[0, 1]")
-    records = written(experiment, home)
-    writer = Writer(experiment, home)
-    writer.connect()
-    parent, spec_of = str(writer._parent), {record.run_id: record for record in records}
-    client = mlflow.MlflowClient(tracking_uri=home.tracking_uri)
-    for run in runs_of(experiment):
-        record = spec_of[run.run_id]
-        entry = Entry(run.run_id, status="FINISHED", started=1, ended=2)
-        entry.tags = {"mlflow.runName": f"uneven/{run.method}/seed {run.seed}", "mlflow.parentRunId": parent}
-        entry.tags |= {"mtlscale.kind": "run", "mtlscale.run_id": run.run_id, "mtlscale.status": record.status}
-        entry.tags |= {"mtlscale.dataset": run.dataset, "mtlscale.method": run.method}
-        entry.params = knobs_of(run.spec)
-        writer._write_entry(entry, lambda made: writer._book.note(made.run_id, made.mine))
-    writer.close([], "FINISHED")
-    results = Results(experiment, tuple(records), home.experiment("small"))
-    for _ in range(2):
-        assert sync(experiment, home, lambda: rows_of(results)) == (0, 6)
-        found = found_in(home)
-        assert {kind: len(runs) for kind, runs in found.items()} == {"experiment": 1, "row": 3, "run": 6}
-        names = {run.info.run_id: run.info.run_name for run in found["row"]}
-        for run in found["run"]:
-            assert names[run.data.tags["mlflow.parentRunId"]] == f"{run.data.params['method']} · uneven"
-            assert (run.info.status, run.info.end_time) == ("FINISHED", 2)
-    place = client.get_experiment_by_name("small").experiment_id
-    assert len(client.search_runs([place], "params.method = 'stl' and params.seed = '0'")) == 1
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3, 5, 8, 14, 15, 16, 40])

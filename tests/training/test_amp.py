@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mtlscale.config import Experiment, Run, UserError
 from mtlscale.config.registry import components
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import RunRecord
 from mtlscale.training import Trainer, finish

@@ -10,7 +10,7 @@ import torch
 
 from mtlscale.config import MISSING_CLASS, Task, TaskSuite, UserError
 from mtlscale.data import Samples
-from mtlscale.training.engine.augment import SCALES, Augment
+from mtlscale.training.augment import SCALES, Augment
 
 TASKS = (
     Task(name="segmentation", loss="cross_entropy", outputs=9, metrics=("miou",)),

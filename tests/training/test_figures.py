@@ -16,7 +16,7 @@ from two_workers import two_workers
 
 from mtlscale.config import Experiment, Run, TaskSuite, UserError, load_plugin
 from mtlscale.data import Workers
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.metrics.detection import confidence, detection
 from mtlscale.records import RunRecord

@@ -12,7 +12,7 @@ from torch import nn
 
 from mtlscale.architectures import channels_last
 from mtlscale.config import Experiment, Run, UserError, load_plugin
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer, train
 

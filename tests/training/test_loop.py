@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mtlscale.config import Experiment, Run, TrainingSpec, UserError
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.training import Trainer, schedule_factor, train
 
 Small = Callable[..., Experiment]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mtlscale.config import Run, load_plugin
-from mtlscale.data.format.prepared import PreparedData, load_prepared
+from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer, finish
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mtlscale.training.engine.seeds import seed_generators
+from mtlscale.training.seeds import seed_generators
 
 
 def test_numbers_are_those_of_torch() -> None:

@@ -21,7 +21,7 @@ from mtlscale.config import Run, UserError, load_plugin
 from mtlscale.data import PreparedData, WindowSampler, Workers, load_prepared
 from mtlscale.data.readers.shards import Shards
 from mtlscale.data.readers.stream import StreamChunk, pieces_here
-from mtlscale.data.readers.stream_order import EpochPlan
+from mtlscale.data.sampling.stream_order import EpochPlan
 from mtlscale.training import Batches, Trainer, phase_id
 
 SERVED = [case for case in CASES if case not in ("halves", "two turns")]

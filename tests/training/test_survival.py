@@ -14,11 +14,11 @@ from two_workers import two_workers
 
 from mtlscale.config import Experiment, Run, TrainingSpec
 from mtlscale.data import Workers
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.records import RunRecord
 from mtlscale.training import Trainer, train
-from mtlscale.training.diagnosis import survival
 from mtlscale.training.engine.optimizers import hidden_matrices, make_optimizer
+from mtlscale.training.probes import survival
 
 Small = Callable[..., Experiment]
 Uneven = Callable[..., PreparedData]

@@ -23,7 +23,7 @@ from mtlscale import TaskBalancer, UserError
 from mtlscale.balancing import Balancer, State, ValidationBalancer
 from mtlscale.config import Experiment, Run, component, names
 from mtlscale.data import Workers
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.torchvision_ops import declare
 from mtlscale.training import Diverged, Trainer
 from mtlscale.training.gradients import layerwise_gramian

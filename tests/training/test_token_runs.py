@@ -21,10 +21,10 @@ from mtlscale.data.format.sequences import RaggedSamples, cut, lengths
 from mtlscale.data.readers.random_access import DeviceReader
 from mtlscale.report.formats.tag_page import sentences_page
 from mtlscale.training import Trainer, build_model, finish
-from mtlscale.training.diagnosis.features import features
-from mtlscale.training.engine.batches import Batches
-from mtlscale.training.engine.losses import task_loss
-from mtlscale.training.evaluation.tagged_text import tagged
+from mtlscale.training.batches import Batches
+from mtlscale.training.losses import task_loss
+from mtlscale.training.probes.features import features
+from mtlscale.training.tagged_text import tagged
 
 ALIKE = {**SGD, "checkpoint_seconds": 0, "epochs": 2}
 PLAIN = {**WORD_CHAR, "dropout": 0.0}

@@ -10,7 +10,7 @@ import torch
 from two_workers import PLUGINS, two_workers
 
 from mtlscale.config import Experiment, Run, UserError, load_plugin
-from mtlscale.config.experiment.models import MethodSpec
+from mtlscale.config.settings.models import MethodSpec
 from mtlscale.data import PreparedData, Workers
 from mtlscale.solvers import min_norm_weights
 from mtlscale.training import Trainer, finish

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mtlscale.config import Experiment, Run, UserError
 from mtlscale.config.registry import components
 from mtlscale.data import Losses, Workers
-from mtlscale.data.format.prepared import PreparedData
+from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.solvers import min_norm_weights
 from mtlscale.training import Trainer
 

@@ -48,7 +48,6 @@ class ConflictNoticed(ModuleBalancer):
         if self.conflict != "none":
             updated = module_mask(gramian, prefix=self.conflict == "prefix")
 
-        state = {**self.init(tasks), **state}  # a checkpoint of an earlier version has fewer entries
         counts = {"conflicts": conflicts, "applied": conflicts * updated, "moved": updated.to(torch.int64)}
         state = {
             **state,

@@ -13,7 +13,7 @@ from mtlscale.architectures import MultiTaskModule, Phase, Turn
 from mtlscale.batched import lengths
 from mtlscale.config import Run, Task, TaskSuite
 from mtlscale.data import SAMPLERS, Batch, Samples
-from mtlscale.data.format.prepared import Manifest
+from mtlscale.data.readers.prepared import Manifest
 from mtlscale.metrics import simulated
 from mtlscale.training import build_model
 

@@ -239,8 +239,8 @@ def sync(
 ) -> None:
     """Write to MLflow what the ledger has and MLflow lacks, as after a time when no server answered.
 
-    Brings the row of each method up to the leaderboard, and puts runs that an earlier version wrote below rows. Nothing
-    is written twice. `--set tracking.uri=URI` writes to another MLflow, `--set tracking.detail=full` every metric.
+    Brings the row of each method up to the leaderboard. Nothing is written twice. `--set tracking.uri=URI` writes to
+    another MLflow, `--set tracking.detail=full` every metric.
     """
     from mtlscale.config import load_experiment
     from mtlscale.execution.planning.plan import records_of

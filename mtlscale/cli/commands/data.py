@@ -76,7 +76,7 @@ def prepare(
     json: JsonOption = False,
 ) -> None:
     """Turn raw files into Parquet shards and a manifest, once; a second call finds them."""
-    from mtlscale.data.format.prepared import read_manifest
+    from mtlscale.data.readers.prepared import read_manifest
     from mtlscale.data.remote import publish
     from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
 

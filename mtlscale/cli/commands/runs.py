@@ -241,7 +241,7 @@ def _dry(
     json: bool,
     quiet: bool,
 ) -> None:
-    from mtlscale.cli.output import dry_run as dry
+    from mtlscale.cli.output import dry_run
     from mtlscale.execution.planning.dry_run import sketch
     from mtlscale.execution.planning.forecast import forecasts
 
@@ -251,9 +251,9 @@ def _dry(
         with console.status("estimating time and memory"):
             expected = forecasts(plan, results_home)
         if json:
-            JsonEvents().emit("plan", **dry.as_json(plan, expected))
+            JsonEvents().emit("plan", **dry_run.as_json(plan, expected))
         else:
-            dry.show(console, plan, expected)
+            dry_run.show(console, plan, expected)
 
 
 def _report_end(

@@ -128,7 +128,7 @@ def _link(home: Home, run_id: str) -> str | None:
 
 
 def _print_run(console: Console, home: Home, run: FoundRun) -> None:
-    from mtlscale.cli.output import run_summary as story
+    from mtlscale.cli.output import run_summary
 
     def line(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
@@ -137,12 +137,12 @@ def _print_run(console: Console, home: Home, run: FoundRun) -> None:
     if record is None:
         line(f"run {run.run_id}: not ended yet")
     else:
-        line(story.title(record))
+        line(run_summary.title(record))
     if run.experiments:
         line(f"of {', '.join(run.experiments)}")
 
     if record is not None:
-        for part in story.summary_parts(record):
+        for part in run_summary.summary_parts(record):
             if isinstance(part, str):
                 line(part)
             else:

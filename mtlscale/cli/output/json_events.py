@@ -41,7 +41,7 @@ class JsonEvents:
         self, dataset: str, folder: Path, manifest: Manifest | None = None, seconds: float | None = None
     ) -> None:
         if manifest is None:
-            from mtlscale.data.format.prepared import read_manifest
+            from mtlscale.data.readers.prepared import read_manifest
 
             manifest = read_manifest(folder)
 

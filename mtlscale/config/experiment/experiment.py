@@ -14,8 +14,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.experiment import metric_selection as measures
-from mtlscale.config.experiment.models import (
+from mtlscale.config.experiment.ray_methods import on_rays
+from mtlscale.config.registry.components import component
+from mtlscale.config.registry.nearest import nearest
+from mtlscale.config.run.run import Run, RunIdTemplate
+from mtlscale.config.run.run_parts import Parts, as_json
+from mtlscale.config.search.trials import check, check_space, space_of
+from mtlscale.config.settings import metric_selection
+from mtlscale.config.settings.models import (
     DatasetSpec,
     MethodSpec,
     ModelSpec,
@@ -23,13 +29,7 @@ from mtlscale.config.experiment.models import (
     TrackingSpec,
     TrainingSpec,
 )
-from mtlscale.config.experiment.ray_methods import on_rays
-from mtlscale.config.registry.components import component
-from mtlscale.config.registry.nearest import nearest
-from mtlscale.config.run.run import Run, RunIdTemplate
-from mtlscale.config.run.run_parts import Parts, as_json
-from mtlscale.config.search.search_space import Knobs, SearchSpec
-from mtlscale.config.search.trials import check, check_space, space_of
+from mtlscale.config.settings.search_space import Knobs, SearchSpec
 from mtlscale.config.validation import Label, Model, override
 
 Floor = Literal["constant", "linear", "frequent_tag", "random_actions"]
@@ -89,13 +89,13 @@ class Experiment(Model):
 
     def validate_components(self) -> None:
         """Build every component once, so that a bad name or option is reported before anything starts."""
-        measures.check_names(self.delta or (), "delta", of_task=True)
+        metric_selection.check_names(self.delta or (), "delta", of_task=True)
         self._check_compared()
 
         for dataset in self.datasets:
             dataset.build()
-            measures.check_names(measures.names_of(dataset.metrics), f"metrics of {dataset.label}")
-            measures.check_names(dataset.delta or (), f"delta of {dataset.label}", of_task=True)
+            metric_selection.check_names(metric_selection.names_of(dataset.metrics), f"metrics of {dataset.label}")
+            metric_selection.check_names(dataset.delta or (), f"delta of {dataset.label}", of_task=True)
             for method in self.methods:
                 self._parts(dataset, method)
 
@@ -246,11 +246,11 @@ def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
     """Return the data set's part of a run's spec."""
     options = dataset.build(seed)
     knobs = options.knob_values()
-    names = measures.names_of(dataset.metrics)
+    names = metric_selection.names_of(dataset.metrics)
 
     settings: dict[str, Any] = {}
     if names:
-        settings["task_metrics"] = [dataset.metrics, measures.plugin_hashes(names)]
+        settings["task_metrics"] = [dataset.metrics, metric_selection.plugin_hashes(names)]
     if dataset.tasks is not None:
         settings["only_tasks"] = dataset.tasks
     if dataset.noise is not None and dataset.noise.share > 0:

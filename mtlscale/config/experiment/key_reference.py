@@ -21,8 +21,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mtlscale.config.experiment.experiment import Experiment
-from mtlscale.config.experiment.models import ComponentSpec
-from mtlscale.config.experiment.sections import sections
+from mtlscale.config.sections import sections
+from mtlscale.config.settings.models import ComponentSpec
 
 ROOT = "experiment"  # the section of the keys at the top of the file
 

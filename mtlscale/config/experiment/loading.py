@@ -10,16 +10,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtlscale.config import named_files as files
+from mtlscale.config import named_files
 from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.defaults import defaults_file, merged, read_defaults
 from mtlscale.config.experiment.experiment import Experiment
-from mtlscale.config.experiment.models import DatasetSpec
 from mtlscale.config.paths import is_file, is_folder
 from mtlscale.config.places import local_path
 from mtlscale.config.registry import components
 from mtlscale.config.registry.nearest import file_hint, nearest
-from mtlscale.config.search.search_space import COMMON, Dimension
+from mtlscale.config.settings.models import DatasetSpec
+from mtlscale.config.settings.search_space import COMMON, Dimension
 from mtlscale.config.validation import describe, first_problem
 from mtlscale.config.yaml_text import line_of, parse, read_text
 
@@ -113,7 +113,7 @@ def experiment_of(
         UserError: For an unknown key, or a value that does not fit.
     """
     data = settings
-    for file_setting in files.named(data):
+    for file_setting in named_files.named(data):
         file_setting.options[file_setting.key] = str(file_setting.resolve(file.parent))
     if isinstance(data.get("published"), str):
         data["published"] = file.parent / local_path(data["published"])

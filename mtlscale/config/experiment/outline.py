@@ -17,10 +17,10 @@ from mtlscale.config import named_files
 from mtlscale.config.errors import UserError
 from mtlscale.config.experiment.experiment import FLOORS, Experiment, Floor
 from mtlscale.config.experiment.loading import experiment_of
-from mtlscale.config.experiment.models import DatasetSpec, component_title
 from mtlscale.config.preferences import check_rays, ray_label, ray_settings
 from mtlscale.config.registry import components
 from mtlscale.config.registry.plugin_text import PluginText, read_plugin
+from mtlscale.config.settings.models import DatasetSpec, component_title
 from mtlscale.config.validation import Label, describe
 from mtlscale.config.yaml_text import parse, read_text
 
@@ -143,7 +143,7 @@ def read_outline(file: Path) -> Outline:
 
 def _loaded_apart(names: set[str], plugins: Sequence[PluginText]) -> set[str]:
     """Return the names that do not come from these plugins, which this process may have loaded by itself."""
-    own_hashes = {digest for plugin in plugins for digest in plugin.hashes}
+    own_hashes = {plugin.code_hash for plugin in plugins}
     apart = set(names)
     for kind in (*components.PACKAGES, "metrics"):
         for name in components.names(kind):

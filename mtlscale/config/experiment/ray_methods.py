@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.experiment.models import ComponentSpec, MethodSpec
 from mtlscale.config.preferences import ray_label, ray_settings
 from mtlscale.config.registry import components
+from mtlscale.config.settings.models import ComponentSpec, MethodSpec
 
 
 def on_rays(method: MethodSpec) -> tuple[MethodSpec, ...]:

@@ -29,7 +29,6 @@ from mtlscale.config.registry.helpers import find_beside, helper_files, plugin_h
 from mtlscale.config.registry.import_order import use_own_pipelines
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import file_hint, nearest
-from mtlscale.config.registry.source_code import bytes_hash
 from mtlscale.config.registry.synonyms import plain
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
@@ -47,8 +46,6 @@ METRICS = "mtlscale.metrics.names"  # the shipped metrics are no classes: a tabl
 _PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in (*PACKAGES, "metrics")}
 _NAME = re.compile(r"\w[\w.+-]{0,99}")
 _SOURCES: dict[type[Component], str] = {}  # class of a plugin -> hash of its file's code
-# Hash -> hash that an earlier version gave the same plugin (it hashed the file's bytes), so that its runs are found.
-FORMER_HASHES: dict[str, str] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -357,12 +354,6 @@ def plugin_file(cls: type[Component]) -> str:
     return Path(str(sys.modules[cls.__module__].__file__)).name if source_hash(cls) else ""
 
 
-def same_source(cls: type[Component], digest: str) -> bool:
-    """Return whether a hash recorded by this or an earlier version is that of the class's file."""
-    current_hash = source_hash(cls)
-    return digest in (current_hash, FORMER_HASHES.get(current_hash, current_hash))
-
-
 def load_plugins(paths: Sequence[Path]) -> None:
     """Load every plugin with `load_plugin`.
 
@@ -413,8 +404,6 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
         raise UserError(
             f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
         )
-
-    FORMER_HASHES[digest] = bytes_hash(source)
 
     _register(classes, digest)
     return list(classes)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from mtlscale.config.errors import UserError
 from mtlscale.config.registry.helpers import plugin_hash
-from mtlscale.config.registry.source_code import bytes_hash
 
 MOST_BYTES = 1 << 20  # of a plugin file
 
@@ -21,7 +20,7 @@ class PluginText:
 
     path: Path
     sha256: str
-    hashes: tuple[str, str]  # of its code, by which runs know it, and of its bytes, by which version 0.1.0 did
+    code_hash: str  # by which runs know it
     components: frozenset[str]  # names that its classes have
 
 
@@ -43,7 +42,7 @@ def read_plugin(path: Path) -> PluginText:
         return PluginText(
             path,
             hashlib.sha256(source).hexdigest(),
-            (plugin_hash(path, source), bytes_hash(source)),
+            plugin_hash(path, source),
             frozenset(_component_names(ast.parse(source))),
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

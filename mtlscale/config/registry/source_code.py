@@ -17,16 +17,7 @@ def code_hash(source: bytes) -> str:
     Raises:
         SyntaxError: If the source is no Python.
     """
-    return _digest("".join(_tree_text(ast.parse(source))).encode())
-
-
-def bytes_hash(source: bytes) -> str:
-    """Return the hash of a file's bytes, which version 0.1.0 and before identified a plugin by."""
-    return _digest(source)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    return hashlib.sha256("".join(_tree_text(ast.parse(source))).encode()).hexdigest()[:16]
 
 
 def _tree_text(node: object) -> Iterator[str]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.experiment.models import TrainingSpec
 from mtlscale.config.registry import components
 from mtlscale.config.run.run_parts import IDENTITY
+from mtlscale.config.settings.models import TrainingSpec
 
 KINDS = {
     "dataset": "datasets",

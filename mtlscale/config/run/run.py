@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import Field
 
-from mtlscale.config.experiment.metric_selection import Chosen
-from mtlscale.config.experiment.models import EvaluationSpec, LabelNoise, ModelSpec, TrainingSpec
 from mtlscale.config.named_files import identity
 from mtlscale.config.preferences import row_of
 from mtlscale.config.registry import components
 from mtlscale.config.run.run_parts import IDENTITY, Parts, as_json, settings
-from mtlscale.config.search.search_space import PARTS, Knobs, split_path
+from mtlscale.config.settings.metric_selection import Chosen
+from mtlscale.config.settings.models import EvaluationSpec, LabelNoise, ModelSpec, TrainingSpec
+from mtlscale.config.settings.search_space import PARTS, Knobs, split_path
 from mtlscale.config.validation import Model, override
 
 RESULTS_VERSION = 2  # of the training loop; raise when the results of a run change
@@ -101,14 +101,6 @@ class Run(Model):
         changes, runs that had the old one become other runs.
         """
         return _hashed(self._identity)
-
-    @property
-    def former_id(self) -> str | None:
-        """The id that an earlier version gave this run, if it differs: that version hashed the bytes of plugins."""
-        text = former = self._identity
-        for digest, before in components.FORMER_HASHES.items():
-            former = former.replace(digest, before)
-        return None if former == text else _hashed(former)
 
     @property
     def _identity(self) -> str:

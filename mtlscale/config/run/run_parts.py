@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mtlscale.config.experiment.models import TrainingSpec
 from mtlscale.config.named_files import with_content_hash
 from mtlscale.config.registry import components
+from mtlscale.config.settings.models import TrainingSpec
 
 IDENTITY = ("name", "results_version", "plugin")  # entries of a component's settings that are no knobs
 

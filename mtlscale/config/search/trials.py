@@ -13,11 +13,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.experiment.models import TrainingSpec
 from mtlscale.config.registry.nearest import nearest
 from mtlscale.config.registry.synonyms import names_here
 from mtlscale.config.run.run import Run
-from mtlscale.config.search.search_space import PARTS, Dimension, Knobs, SearchSpec, split_path
+from mtlscale.config.settings.models import TrainingSpec
+from mtlscale.config.settings.search_space import PARTS, Dimension, Knobs, SearchSpec, split_path
 from mtlscale.config.tasks import TaskSuite
 
 # -- spaces --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from mtlscale.config import SPLITS, TaskSuite, UserError
 from mtlscale.data.format.table_columns import from_json
 
 FORMATS = (1, 2)  # 2: samples of several numbers may be stored as bytes
+SPECIAL_WORDS = ("<pad>", "<unk>")  # token ids 0 and 1
 MANIFEST = "manifest.json"
 ORIGIN = ".origin"  # a file beside the manifest with the URL of the storage, if files of splits are only there
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtlscale.data.format.prepared import SPECIAL_WORDS
+from mtlscale.data.format.manifest import SPECIAL_WORDS
 
 SEPARATOR = "<sep>"  # between the two texts of a pair; no word can be it
 PADDING, UNKNOWN = range(len(SPECIAL_WORDS))

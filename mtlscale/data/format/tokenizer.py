@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mtlscale.config import UserError, checkpoints
-from mtlscale.config import named_files as files
+from mtlscale.config import UserError, checkpoints, named_files
 
 _NO_LIMIT = 1_000_000  # tokenizers without a limit report an enormous number
 _AT_ONCE = 4096  # texts
@@ -156,7 +155,7 @@ def subword_ids(where: str, folder: Path, words: Sequence[str]) -> list[list[int
 
 
 def _loaded(where: str, folder: Path) -> Any:
-    return _load_tokenizer(where, folder, files.tokenizer_hash(folder))
+    return _load_tokenizer(where, folder, named_files.tokenizer_hash(folder))
 
 
 @functools.lru_cache(maxsize=1)

@@ -25,9 +25,9 @@ from mtlscale.config import MISSING_CLASS, UserError
 from mtlscale.data.batches import Samples
 from mtlscale.data.format.columns import RAGGED
 from mtlscale.data.format.encoded_images import EncodedSamples
-from mtlscale.data.format.prepared import PreparedData, as_stored, tensors_of
 from mtlscale.data.format.sequences import RaggedSamples
 from mtlscale.data.readers.cache import CachedSet
+from mtlscale.data.readers.prepared import PreparedData, as_stored, tensors_of
 from mtlscale.data.readers.reader_selection import Choice, check_room, choose
 from mtlscale.data.readers.stream import Pieces, StreamReader
 from mtlscale.data.sampling.label_noise import with_noise

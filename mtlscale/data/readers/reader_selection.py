@@ -50,7 +50,7 @@ class OnDisk:
     @property
     def suite(self) -> TaskSuite:
         """The suite with its words and word vectors, which the manifest has not."""
-        from mtlscale.data.format.prepared import load_prepared
+        from mtlscale.data.readers.prepared import load_prepared
 
         if self.manifest.vocabulary is None:
             return self.manifest.suite

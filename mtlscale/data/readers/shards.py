@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mtlscale.data.format.columns import is_encoded, kind_of, numbers
-from mtlscale.data.readers.stream_order import RowIndices
+from mtlscale.data.sampling.stream_order import RowIndices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from mtlscale.config import UserError
 from mtlscale.data.batches import Samples
-from mtlscale.data.format.prepared import PreparedData, as_stored
 from mtlscale.data.readers.cache import verify
+from mtlscale.data.readers.prepared import PreparedData, as_stored
 from mtlscale.data.readers.shards import Columns, Shards
-from mtlscale.data.readers.stream_order import EpochPlan, RowIndices
 from mtlscale.data.remote import elsewhere, origin_of
+from mtlscale.data.sampling.stream_order import EpochPlan, RowIndices
 
 _GROUPS = 2  # row groups that are kept of splits read in order
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from mtlscale.data.readers.stream_order import EpochPlan, RowIndices, StreamOrder, cut
+from mtlscale.data.sampling.stream_order import EpochPlan, RowIndices, StreamOrder, cut
 
 
 class EpochSampler:

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.config import TaskSuite, UserError, checkpoints, knob
-from mtlscale.config import named_files as files
+from mtlscale.config import TaskSuite, UserError, checkpoints, knob, named_files
 from mtlscale.data.format.sequences import lengths
 from mtlscale.encoders.contract import Encoder, EncoderModule
 from mtlscale.torchvision_ops import declare
@@ -79,7 +78,7 @@ def checkpoint_model(
         if importlib.util.find_spec(package) is None:
             raise UserError(f"{name} needs {package}; pip install 'mtlscale[text]'")
 
-    folder = files.locate(checkpoint)
+    folder = named_files.locate(checkpoint)
     label = f"{name}: {folder}"
     checkpoints.check_folder(folder, label, weights=weights)
     _check_tokens(name, suite, folder, label)
@@ -87,7 +86,7 @@ def checkpoint_model(
     if not weights:
         model = _described(folder, label)
     elif torch.get_default_device().type == "meta":  # only checks that method, model and data fit
-        content_hash = files.with_content_hash(str(folder))["sha256"]
+        content_hash = named_files.with_content_hash(str(folder))["sha256"]
         model = copy.deepcopy(_without_values(folder, label, content_hash, torch.get_default_dtype()))
     else:
         model = _loaded(folder, label)
@@ -112,7 +111,7 @@ def _check_tokens(name: str, suite: TaskSuite, folder: Path, where: str) -> None
         raise UserError(
             f"{name}: {suite.name} holds words of its own; prepare it with the option `tokenizer: {folder}`"
         )
-    if tokenizer["sha256"] != files.tokenizer_hash(folder):
+    if tokenizer["sha256"] != named_files.tokenizer_hash(folder):
         raise UserError(f"{name}: {suite.name} was prepared with another tokenizer; prepare it with "
                         f"`tokenizer: {folder}`")  # fmt: skip
 

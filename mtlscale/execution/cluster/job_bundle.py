@@ -15,10 +15,10 @@ from mtlscale.config import (
     checkpoints,
     find_experiment,
     load_experiment,
+    named_files,
     read_settings,
     without_secrets,
 )
-from mtlscale.config import named_files as files
 from mtlscale.config.places import local_path
 from mtlscale.config.registry.helpers import helper_files
 
@@ -110,7 +110,7 @@ def pack(
         settings["published"] = f"published/{loaded.published.name}"
         copied[settings["published"]] = loaded.published
 
-    for index, reference in enumerate(files.named(settings)):
+    for index, reference in enumerate(named_files.named(settings)):
         source = reference.resolve(file.parent)
         reference.options[reference.key] = f"files/{index}/{source.name}"
         contents = (

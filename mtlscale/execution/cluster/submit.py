@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from mtlscale.config import UserError
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.cluster.client import CLIENT
 from mtlscale.execution.cluster.cluster import check_address
 from mtlscale.execution.cluster.job_bundle import Package
@@ -186,7 +186,7 @@ class Jobs:
         command = ["python", "-m", "mtlscale.cli"] if with_code else ["mtlscale"]
         entrypoint = shlex.join([*command, "run", package.file, *arguments])
 
-        with tempfile.TemporaryDirectory(prefix=leftovers.prefix("package")) as folder, _one_line(self.url):
+        with tempfile.TemporaryDirectory(prefix=temp_files.prefix("package")) as folder, _one_line(self.url):
             package.write(Path(folder))
             return self._when_ready(
                 lambda: self._client.submit_job(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.faults.post_mortem import Birth, cause_of_death, in_one_line, node_died, note_birth
 
 _ANSWER_SECONDS = 5.0
@@ -36,8 +36,8 @@ def listen() -> WorkerLocation:
     """
     import ray
 
-    leftovers.clear()
-    handle, name = tempfile.mkstemp(prefix=leftovers.prefix("dump"))
+    temp_files.clear()
+    handle, name = tempfile.mkstemp(prefix=temp_files.prefix("dump"))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # a local Ray's processes hear none by default
     faulthandler.register(signal.SIGUSR1, file=handle, all_threads=True, chain=False)
     return WorkerLocation(ray.get_runtime_context().get_node_id(), os.getpid(), name, note_birth())

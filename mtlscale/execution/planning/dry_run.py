@@ -11,7 +11,7 @@ from pathlib import Path
 from mtlscale.config import Experiment, Run
 from mtlscale.data.format.manifest import read_manifest
 from mtlscale.data.quality_warnings import remarks
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.planning.check import weight_notes
 from mtlscale.execution.planning.plan import Datasets, Plan
@@ -50,7 +50,7 @@ def sketch(
     """
     check_folder(home.root)
     cluster.check_fits(experiment.resources, address)
-    with tempfile.TemporaryDirectory(prefix=leftovers.prefix("sketch")) as scratch:
+    with tempfile.TemporaryDirectory(prefix=temp_files.prefix("sketch")) as scratch:
         folders: dict[str, Path] = {}
         why: dict[str, str] = {}
         remarks_of: dict[str, list[str]] = {}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlscale.config import Run, TrainingSpec, changed, from_plugin
+from mtlscale.config import Run, changed, from_plugin
 from mtlscale.data.readers.reader_selection import OnDisk, bound, needed
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.planning.check import parameters
@@ -184,8 +184,7 @@ def _shape(spec: Mapping[str, Any]) -> str:
     """
     kinds = {"architecture": "architectures", "encoder": "encoders", "objective": "objectives", "dataset": "datasets"}
     parts = {part: spec[part] and (spec[part]["name"], _sizes(kind, spec[part])) for part, kind in kinds.items()}
-    settings = {**TrainingSpec().model_dump(mode="json"), **spec["training"]}  # earlier versions name fewer
-    training = {key: settings[key] for key in _SHAPE}
+    training = {key: spec["training"][key] for key in _SHAPE}
     return json.dumps([parts, spec["balancer"]["name"], training], sort_keys=True)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from mtlscale.config import PARTS, UserError
 from mtlscale.config.registry.helpers import plugin_hash
-from mtlscale.config.registry.source_code import bytes_hash
 from mtlscale.execution.planning.status import read_plan, read_plugins
 from mtlscale.records import FoundRun, Home
 
@@ -27,16 +26,15 @@ def noted_plugins(home: Home, run: FoundRun) -> list[Path]:
     for experiment in dict.fromkeys(name.removesuffix(" (trial)") for name in run.experiments):
         planned = any(entry.run_id == run.run_id for entry in read_plan(home, experiment))
         for path, noted in read_plugins(home, experiment).items():
-            current_hashes = _current_hashes(path)
-            if current_hashes & hashes or (planned and noted in current_hashes):
+            current_hash = _current_hash(path)
+            if current_hash in hashes or (planned and noted == current_hash):
                 files.append(path)
     return list(dict.fromkeys(files))
 
 
-def _current_hashes(path: Path) -> set[str]:
-    """Return the hashes of a file's code, as this and as earlier versions compute them; none if it is no Python."""
+def _current_hash(path: Path) -> str:
+    """Return the hash of a file's code; "" if it is no Python."""
     try:
-        source = path.read_bytes()
-        return {plugin_hash(path, source), bytes_hash(source)}
+        return plugin_hash(path, path.read_bytes())
     except (OSError, SyntaxError, ValueError, UserError):
-        return set()
+        return ""

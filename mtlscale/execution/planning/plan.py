@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from mtlscale.config import DatasetSpec, Experiment, Run, UserError, check_batches, check_delta, fingerprint_with
-from mtlscale.data.format.prepared import Manifest, read_manifest
+from mtlscale.data.readers.prepared import Manifest, read_manifest
+from mtlscale.data.readers.views import check_noise, check_train_fraction, narrowed
 from mtlscale.data.sampling.splits import kept_count
-from mtlscale.data.sampling.views import check_noise, check_train_fraction, narrowed
 from mtlscale.metrics import check_task, measured
 from mtlscale.records import Home, Ledger, RunRecord, read_record
 
@@ -31,12 +31,6 @@ class PlannedRun:
     state: RunState
     same_as: str = ""  # the method that it is the same as
     listed: bool = True  # of a run that is done: whether the experiment's own ledger has its record
-    former_id: str | None = None  # of a run that an earlier version has done: the id that it had there
-
-    @property
-    def record_id(self) -> str:
-        """The id of its record and its folder."""
-        return self.former_id or self.run.run_id
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Plan:
 
         result = {}
         for run_id, planned in done_runs.items():
-            record = listed.get(planned.former_id or run_id)
+            record = listed.get(run_id)
             if record is None or record.status == "failed":
                 record = self._record_in_folder(planned)
             result[run_id] = labelled(record if keep else light(record), planned.run)
@@ -87,9 +81,9 @@ class Plan:
     def _record_in_folder(self, planned: PlannedRun) -> RunRecord:
         """Return the record that a run that is done has left in its own folder."""
         assert self.home is not None
-        record = read_record(self.home.run(planned.record_id))
+        record = read_record(self.home.run(planned.run.run_id))
         if record is None:
-            description = f"{self.ledger}: the record of run {planned.record_id}"
+            description = f"{self.ledger}: the record of run {planned.run.run_id}"
             raise UserError(f"{description} cannot be read; remove its line, and the run is run again")
         return labelled(record, planned.run)
 
@@ -203,15 +197,11 @@ def check_preferences(run: Run, tasks: int) -> None:
 
 def _where_it_stands(run: Run, run_id: str, statuses: Mapping[str, str], home: Home) -> PlannedRun:
     """Return the run with its state; `statuses` is run_id -> status of what the experiment's ledger lists."""
-    record = None
-    for former_id in (None, run.former_id):
-        record_id = former_id or run_id
-        if statuses.get(record_id) not in (None, "failed"):
-            return PlannedRun(run, "done", former_id=former_id)
-        if (stored_record := read_record(home.run(record_id))) is not None and stored_record.status != "failed":
-            # By another experiment, or just before a crash.
-            return PlannedRun(run, "done", listed=False, former_id=former_id)
-        record = record or stored_record
+    if statuses.get(run_id) not in (None, "failed"):
+        return PlannedRun(run, "done")
+    record = read_record(home.run(run_id))
+    if record is not None and record.status != "failed":
+        return PlannedRun(run, "done", listed=False)  # by another experiment, or just before a crash
 
     if (home.run(run_id) / "checkpoint.pt").exists():
         return PlannedRun(run, "resume")
@@ -255,9 +245,7 @@ def belonging(experiment: Experiment, records: Mapping[str, RunRecord]) -> tuple
     if experiment.search is not None:
         return tuple(_winners(experiment, records.values(), fingerprints))
 
-    records_and_runs = (
-        (records.get(run.run_id) or records.get(run.former_id or ""), run) for run in experiment.runs(fingerprints)
-    )
+    records_and_runs = ((records.get(run.run_id), run) for run in experiment.runs(fingerprints))
     return tuple(labelled(record, run) for record, run in records_and_runs if record is not None)
 
 
@@ -278,7 +266,7 @@ def _winners(
         for labelled_run in (run, *runs_by_id[run.run_id]):
             record = record_by_label.get((labelled_run.dataset, labelled_run.method, labelled_run.seed))
             tuned = None if record is None else run.tuned(record.trial)
-            if record is not None and tuned is not None and record.run_id in (tuned.run_id, tuned.former_id):
+            if record is not None and tuned is not None and record.run_id == tuned.run_id:
                 yield labelled(record, tuned)
                 break
 

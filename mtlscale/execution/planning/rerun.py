@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mtlscale.config import FORMER_HASHES, PARTS, Experiment, ResourceSpec, Run, UserError, names
-from mtlscale.data.format.prepared import MANIFEST, Manifest, read_manifest
+from mtlscale.config import PARTS, Experiment, ResourceSpec, Run, UserError, names
+from mtlscale.data.readers.prepared import MANIFEST, Manifest, read_manifest
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs_of_plan import job_of
@@ -115,7 +115,7 @@ def _changed(run: Run, record: RunRecord) -> Iterator[str]:
         if before is None:
             continue
         for key, description in (("results_version", "results version"), ("plugin", "file's hash")):
-            if before.get(key) not in (after.get(key), FORMER_HASHES.get(after.get(key), after.get(key))):
+            if before.get(key) != after.get(key):
                 yield f"{part} {before['name']}: {description} {before.get(key)}, now {after.get(key)}"
     if run.run_id != record.run_id:
         yield "the results version of training is another one now"

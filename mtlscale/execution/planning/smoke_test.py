@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.config import ComponentSpec, Experiment, TrackingSpec, component
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.observer import Observer
 from mtlscale.execution.runner import run
 from mtlscale.records import Home, RunRecord, check_folder
@@ -81,7 +81,7 @@ def rehearse(
     check_folder(home.root)
 
     with (
-        tempfile.TemporaryDirectory(prefix=leftovers.prefix("fast")) as folder,
+        tempfile.TemporaryDirectory(prefix=temp_files.prefix("fast")) as folder,
         _shared(home, Home(Path(folder))) as temporary_home,
     ):
         results = run(

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mtlscale.config import FORMER_HASHES, UserError, build, plugin_error, same_source, source_hash
+from mtlscale.config import UserError, build, plugin_error, source_hash
 from mtlscale.config.places import local_folder, local_path
 from mtlscale.data.format.manifest import MANIFEST, ORIGIN, SourceInfo, damage, read_manifest
 from mtlscale.data.remote import deliver, fetch, fetch_manifests, key_of
@@ -185,27 +185,18 @@ def _made_by(pipeline: Pipeline, manifest: Manifest) -> bool:
     """Return whether this pipeline, as it is now, has made the preparation, with the same options."""
     expected = (pipeline.results_version, _plain(pipeline.options()))
     same = (manifest.results_version, _plain(manifest.options)) == expected
-    return same and same_source(type(pipeline), manifest.plugin)
+    return same and manifest.plugin == source_hash(type(pipeline))
 
 
 def _prepared(folder: Path, pipeline: Pipeline, fingerprint: str) -> Path | None:
-    """Return the complete preparation of this source below the data set's folder, if there is one.
+    """Return the complete preparation of this source below the data set's folder, if there is one."""
+    candidate = folder / _key(pipeline, fingerprint)
+    return candidate if _complete(candidate) else None
 
-    One of an earlier version counts, too, which knew plugins by another hash.
-    """
+
+def _key(pipeline: Pipeline, fingerprint: str) -> str:
+    """Return the name of a preparation's folder."""
     source = source_hash(type(pipeline))
-    candidates = (
-        folder / _key(pipeline, fingerprint, plugin_hash) for plugin_hash in (source, FORMER_HASHES.get(source, source))
-    )
-    return next((candidate for candidate in candidates if _complete(candidate)), None)
-
-
-def _key(pipeline: Pipeline, fingerprint: str, source: str | None = None) -> str:
-    """Return the name of a preparation's folder.
-
-    `source` is the hash of the pipeline's plugin, by default that of its code.
-    """
-    source = source_hash(type(pipeline)) if source is None else source
     parts = [pipeline.name, _plain(pipeline.options()), pipeline.results_version, fingerprint]
     parts += filter(None, [source])
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

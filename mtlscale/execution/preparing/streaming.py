@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mtlscale.data.readers.shards import Shards
     from mtlscale.data.readers.stream import StreamChunk
-    from mtlscale.data.readers.stream_order import EpochPlan, RowIndices
+    from mtlscale.data.sampling.stream_order import EpochPlan, RowIndices
 
 # Logical CPUs of a reading task. Workers may have all CPUs of a cluster, and would wait for their data for ever.
 READING_CPUS = 0.0

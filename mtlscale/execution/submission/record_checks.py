@@ -14,14 +14,14 @@ from mtlscale.records.submission_schema import EXPERIMENT
 def problems_of(record: RunRecord, outline: Outline) -> Iterator[str]:
     """Yield the contradictions within a single record."""
     try:
-        fingerprints = [{"fingerprint": fingerprint, "trial": {}} for fingerprint in _fingerprints(record, outline)]
-        run_ids = [record.model_copy(update=update).as_run().run_id for update in fingerprints]
+        update = {"fingerprint": _fingerprint(record, outline), "trial": {}}
+        run_id = record.model_copy(update=update).as_run().run_id
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         yield f"spec: is not that of a run ({type(error).__name__}: {error})"
         return
 
-    if record.run_id not in run_ids:
-        yield f"run_id is {record.run_id}, but spec and fingerprint make {run_ids[0]}"
+    if record.run_id != run_id:
+        yield f"run_id is {record.run_id}, but spec and fingerprint make {run_id}"
     if record.spec.get("seed") != record.seed:
         yield f"seed is {record.seed}, but spec says {record.spec.get('seed')}"
     yield from _foreign_parts(record, outline)
@@ -55,21 +55,20 @@ def problems_of(record: RunRecord, outline: Outline) -> Iterator[str]:
         yield f"chosen_epoch: {max(chosen_epochs)} is none of the {max_epochs} epochs of training"
 
 
-def _fingerprints(record: RunRecord, outline: Outline) -> list[str]:
-    """Return the fingerprints that the record may have: metrics of plugins count by the hash of their file."""
+def _fingerprint(record: RunRecord, outline: Outline) -> str:
+    """Return the fingerprint that the record should have: metrics of plugins count by the hash of their file."""
     names = record.higher_is_better  # unknown for a failed run
     if not names:
-        return [record.fingerprint]
+        return record.fingerprint
     own_names = outline.names - METRICS.keys()
     files = {name: plugin for plugin in outline.plugins for name in plugin.components if name in own_names}
-    found = {name: files[name] for name in sorted(names) if name in files}
-    versions = [{name: plugin.hashes[version] for name, plugin in found.items()} for version in (0, 1)]
-    return [fingerprint_with(record.fingerprint, (), hashes) for hashes in versions]
+    hashes = {name: files[name].code_hash for name in sorted(names) if name in files}
+    return fingerprint_with(record.fingerprint, (), hashes)
 
 
 def _foreign_parts(record: RunRecord, outline: Outline) -> Iterator[str]:
     """Yield the parts of a run that come from a plugin which is not in the folder."""
-    hashes = {digest for plugin in outline.plugins for digest in plugin.hashes}
+    hashes = {plugin.code_hash for plugin in outline.plugins}
     for part, entry in record.spec.items():
         if isinstance(entry, Mapping) and "plugin" in entry and entry["plugin"] not in hashes:
             yield f"spec.{part}: {entry.get('name')} comes from a plugin that is not in the folder"

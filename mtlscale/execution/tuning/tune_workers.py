@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.events import EpochEnded, Event, RunEnded
-from mtlscale.execution.workers import rendezvous as meeting
+from mtlscale.execution.workers import rendezvous
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.placement import needs
 from mtlscale.execution.workers.trial import Trial
@@ -31,10 +31,10 @@ class _GroupWorker:
         setup(threads, plugins)
 
     def node(self) -> str:
-        return meeting.node_id()
+        return rendezvous.node_id()
 
     def join(self, address: str, rank: int, size: int, gpu: bool) -> None:
-        meeting.join(address, rank, size, gpu=gpu)
+        rendezvous.join(address, rank, size, gpu=gpu)
 
     def begin(self, job: Job, options: Options, resumes: bool) -> None:
         self._trial = Trial(job, options, resumes=resumes)
@@ -42,7 +42,7 @@ class _GroupWorker:
 
     def adopt(self, content: bytes) -> None:
         # This node may not see the first worker's files.
-        with tempfile.NamedTemporaryFile(prefix=leftovers.prefix("trial")) as file:
+        with tempfile.NamedTemporaryFile(prefix=temp_files.prefix("trial")) as file:
             file.write(content)
             file.flush()
             self._trial.adopt(Path(file.name))
@@ -71,10 +71,10 @@ class WorkerGroup:
             remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(_GroupWorker)
             self._members.append(remote.options(scheduling_strategy=strategy).remote(options.threads, list(plugins)))
 
-        nodes = {meeting.node_id(), *ray.get([member.node.remote() for member in self._members])}
-        address = meeting.place(one_node=len(nodes) == 1)
+        nodes = {rendezvous.node_id(), *ray.get([member.node.remote() for member in self._members])}
+        address = rendezvous.place(one_node=len(nodes) == 1)
         joined = self._call_all("join", lambda rank: (address, rank, size, options.use_gpu))
-        meeting.join(address, 0, size, gpu=options.use_gpu)
+        rendezvous.join(address, 0, size, gpu=options.use_gpu)
         ray.get(joined)
 
     def begin(self, job: Job, options: Options, *, resumes: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtlscale.execution.workers import rendezvous as meeting
+from mtlscale.execution.workers import rendezvous
 
 
 def torch_config(use_gpu: bool) -> Any:
@@ -14,15 +14,15 @@ def torch_config(use_gpu: bool) -> Any:
 
     class LoopbackBackend(_TorchBackend):
         def on_start(self, worker_group: Any, backend_config: Any) -> None:
-            if use_gpu or len(set(worker_group.execute(meeting.node_id))) > 1:
+            if use_gpu or len(set(worker_group.execute(rendezvous.node_id))) > 1:
                 super().on_start(worker_group, backend_config)
                 return
             import ray
 
-            address, size = worker_group.execute_single(0, meeting.place, one_node=True), len(worker_group)
+            address, size = worker_group.execute_single(0, rendezvous.place, one_node=True), len(worker_group)
             ray.get(
                 [
-                    worker_group.execute_single_async(rank, meeting.join, address, rank, size, gpu=False)
+                    worker_group.execute_single_async(rank, rendezvous.join, address, rank, size, gpu=False)
                     for rank in range(size)
                 ]
             )
@@ -32,4 +32,4 @@ def torch_config(use_gpu: bool) -> Any:
         def backend_cls(self) -> type:
             return LoopbackBackend
 
-    return LoopbackTorchConfig(timeout_s=round(meeting.patience().total_seconds()))
+    return LoopbackTorchConfig(timeout_s=round(rendezvous.patience().total_seconds()))

@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.faults import busy_machine
 
 _SECONDS = 300  # on an idle machine
@@ -31,7 +31,7 @@ def place(*, one_node: bool) -> str:
     torch's own rendezvous store listens on all interfaces without authentication, which only several nodes need.
     """
     if one_node:
-        folder = tempfile.mkdtemp(prefix=leftovers.prefix("meeting"))
+        folder = tempfile.mkdtemp(prefix=temp_files.prefix("meeting"))
         return f"file://{folder}/rendezvous"
     import ray
 

@@ -29,7 +29,7 @@ def draw(pictures: Pictures, suite: TaskSuite, run: Run, path: Path) -> None:
 
 def write_sentences(trainer: Trainer, path: Path) -> None:
     """Write the predicted tags of a few test sentences beside the true ones, as a page."""
-    from mtlscale.training.evaluation.tagged_text import tagged
+    from mtlscale.training.tagged_text import tagged
 
     run = trainer.run
     sentences = tagged(trainer.session, trainer.suite, trainer.batches)

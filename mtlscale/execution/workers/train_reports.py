@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.config import Run
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.events import EpochEnded, Event, RunEnded
 from mtlscale.records import Metrics
 
@@ -60,7 +60,7 @@ class Reports:
 
         checkpoint = None
         if record is not None and torch.distributed.get_rank() == 0:
-            folder = tempfile.mkdtemp(prefix=leftovers.prefix("report"))
+            folder = tempfile.mkdtemp(prefix=temp_files.prefix("report"))
             Path(folder, "record.json").write_text(record, encoding="utf-8")
             checkpoint = ray.train.Checkpoint.from_directory(folder)
 

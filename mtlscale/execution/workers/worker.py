@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtlscale.config import Run, load_plugin, without_secrets
 from mtlscale.config.registry.helpers import helper_files
-from mtlscale.execution import temp_files as leftovers
+from mtlscale.execution import temp_files
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.workers.allocator import keep_freed_memory
 from mtlscale.execution.workers.jobs import Options
@@ -41,7 +41,7 @@ def setup(threads: int, plugins: Sequence[Plugin]) -> None:
     for name, texts in plugins:
         path = Path(name)
         if not all(_has(path.parent / file, text) for file, text in texts.items()):
-            path = Path(tempfile.mkdtemp(prefix=leftovers.prefix("plugin"))) / path.name
+            path = Path(tempfile.mkdtemp(prefix=temp_files.prefix("plugin"))) / path.name
             for file, text in texts.items():
                 (path.parent / file).parent.mkdir(parents=True, exist_ok=True)
                 (path.parent / file).write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtlscale.config import TaskSuite
 from mtlscale.data import Manifest
-from mtlscale.inference.exporting.description import Description
+from mtlscale.inference.description import Description
 from mtlscale.inference.predictions import scaling_of
 from mtlscale.metrics import IN_UNITS
 from mtlscale.records import Metrics

@@ -17,13 +17,10 @@ from mtlscale.config import (
     component,
     load_plugin,
     names,
-    same_source,
     source_hash,
 )
 from mtlscale.data.remote import sha256_of
-from mtlscale.inference.exporting import nested
-from mtlscale.inference.exporting.card import card
-from mtlscale.inference.exporting.description import (
+from mtlscale.inference.description import (
     CARD,
     DESCRIPTION,
     FOUND,
@@ -35,7 +32,9 @@ from mtlscale.inference.exporting.description import (
     PluginSource,
     RunFacts,
 )
-from mtlscale.inference.exporting.source import FinishedRun, bare, read_source
+from mtlscale.inference.exporting import nested
+from mtlscale.inference.exporting.card import card
+from mtlscale.inference.finished_run import FinishedRun, bare, read_source
 from mtlscale.inference.inputs.raw import describe_input, tokenizer_of
 from mtlscale.inference.network import network
 from mtlscale.records import Home, RunRecord, is_full, no_space
@@ -179,7 +178,7 @@ def _plugins(record: RunRecord, source: FinishedRun, folder: Path) -> list[Plugi
 
 def _check_same(kind: str, cls: type[Component], spec_entry: Mapping[str, Any]) -> None:
     """Raise `UserError` if a plugin is not the one that the run had."""
-    if "plugin" in spec_entry and not same_source(cls, spec_entry["plugin"]):
+    if "plugin" in spec_entry and source_hash(cls) != spec_entry["plugin"]:
         raise UserError(
             f"the {kind.removesuffix('s')} {cls.name} is not the one that the run had (its file has changed since); "
             "name the file as it was by --plugin"

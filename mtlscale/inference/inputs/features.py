@@ -13,7 +13,7 @@ from mtlscale.config import UserError
 from mtlscale.data.format.categories import UNKNOWN, codes_of
 from mtlscale.data.format.table_columns import TableColumn, from_json, unseen_count
 from mtlscale.data.tables.table_format import TableFormat
-from mtlscale.inference.exporting.description import InputDescription
+from mtlscale.inference.description import InputDescription
 from mtlscale.inference.inputs.trained_columns import as_trained, empty_cells
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtlscale.config import UserError
 from mtlscale.data.tables.table_format import TableFormat
-from mtlscale.inference.exporting.description import TOKENIZER, VOCABULARY, Description
+from mtlscale.inference.description import TOKENIZER, VOCABULARY, Description
 from mtlscale.inference.inputs.features import Unfamiliar, listed, read_features, unfamiliar
 
 if TYPE_CHECKING:

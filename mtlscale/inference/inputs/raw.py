@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config import TaskSuite, UserError, checkpoints, component
-from mtlscale.config import named_files as files
+from mtlscale.config import TaskSuite, UserError, checkpoints, component, named_files
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
-from mtlscale.data.format.prepared import SPECIAL_WORDS
-from mtlscale.inference.exporting.description import InputDescription, Words
-from mtlscale.inference.exporting.source import FinishedRun
+from mtlscale.data.format.manifest import SPECIAL_WORDS
+from mtlscale.inference.description import InputDescription, Words
+from mtlscale.inference.finished_run import FinishedRun
 
 _DTYPES = {"tokens": "int32", "image": "uint8", "vector": "float32"}
 _BLOCK_ROWS = 4096  # rows of a file, at a time
@@ -117,11 +116,11 @@ def tokenizer_of(spec: Mapping[str, Any], suite: TaskSuite) -> list[Path]:
         if value is None:
             continue
         try:
-            folder = files.locate(value) if isinstance(value, Mapping) else Path(value)
+            folder = named_files.locate(value) if isinstance(value, Mapping) else Path(value)
         except UserError:
             if value is spec["encoder"].get("checkpoint"):  # the network is built from its configuration
                 raise
             continue
-        if folder.is_dir() and files.tokenizer_hash(folder) == tokenizer["sha256"]:
+        if folder.is_dir() and named_files.tokenizer_hash(folder) == tokenizer["sha256"]:
             return [folder / checkpoints.CONFIG, *checkpoints.tokenizer_files(folder)]
     return []

@@ -14,7 +14,6 @@ from mtlscale.nas.cells.costs import (
 )
 from mtlscale.nas.cells.layers import Halve, relu_conv, shifted
 from mtlscale.nas.cells.space import EDGES, GENOTYPES, NODES, OPERATIONS, SPACE, Genotype, discretised
-from mtlscale.renamed import renamed_names
 
 __all__ = [
     "AUXILIARY",
@@ -38,5 +37,3 @@ __all__ = [
     "search_costs",
     "shifted",
 ]
-
-__getattr__ = renamed_names(__name__, {"Place": "CellShape"})

@@ -10,8 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.config import TaskSuite, UserError, knob
-from mtlscale.config import named_files as files
+from mtlscale.config import TaskSuite, UserError, knob, named_files
 from mtlscale.encoders.batch_norm import BatchNorm2d
 from mtlscale.encoders.contract import Encoder, EncoderModule, MapStagedModule, Memory
 from mtlscale.encoders.image_layers import image_size
@@ -66,7 +65,7 @@ class DartsCells(Encoder):
     def chosen(self) -> Genotype:
         """Return the genotype that the knobs name; a random one without a number depends on torch's generator."""
         if self.file is not None:
-            path = files.locate(self.file)
+            path = named_files.locate(self.file)
             return Genotype.of(" ".join(path.read_text(encoding="utf-8").split()))
         if not self.genotype.startswith("random"):
             return Genotype.of(self.genotype)

@@ -16,8 +16,7 @@ from mtlscale.config import UserError, check_delta, entering, suite_delta
 from mtlscale.metrics import FIGURES
 from mtlscale.records import RunRecord
 from mtlscale.report.overall.multi_dataset import ROPE, Overall, overall
-from mtlscale.report.stats import near_zero as zeros
-from mtlscale.report.stats import statistics
+from mtlscale.report.stats import near_zero, statistics
 from mtlscale.report.stats.frames import (
     UNITS,
     by_dataset,
@@ -222,13 +221,13 @@ def _table(
 
     no_base = [] if base is not None else [f"no Δ and η: no finished run of {baseline}"]
     notes = [*_older_runs(all_records, of_rays), *_lost_rays(of_rays), *no_base]
-    near_zero: tuple[tuple[str, str], ...] = ()
+    entries_near_zero: tuple[tuple[str, str], ...] = ()
     means, constant = values.groupby(runs["method"], sort=False).mean(), _label("constant", finished_records)
     if base is not None:
         references = of_same_seed(values, runs["seed"], runs["method"] == base)
         notes += _zero_references(references, entered, base)
         _add_gains(scores, values, references, directions, main, entered)
-        near_zero = zeros.near_zero(means, base, constant, entered, directions)
+        entries_near_zero = near_zero.near_zero(means, base, constant, entered, directions)
 
     values.columns = measured = pd.Index([f"{task}.{metric}" for task, metric in columns])
     in_data = units_frame(finished_records, values, main)
@@ -238,16 +237,16 @@ def _table(
     runs = pd.concat([runs, scores, values, in_data, figures, front_scores], axis=1)
     directions |= {UNITS: False, **higher(front)}
 
-    order = zeros.order_without(near_zero, main, scores)
+    order = near_zero.order_without(entries_near_zero, main, scores)
     if base is not None:
-        notes += near_zero_notes(near_zero, means, base, constant, order)
+        notes += near_zero_notes(entries_near_zero, means, base, constant, order)
     table = Table(
         dataset=dataset,
         split=split,
         part=part,
         main_metrics=main,
         delta=tuple(entered),
-        near_zero=near_zero,
+        near_zero=entries_near_zero,
         higher_is_better=directions,
         baseline=base,
         reference=ref,

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
-from mtlscale.config import named_files as files
+from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob, named_files
 from mtlscale.rl.datasets._demonstrations import Demonstrations, EpisodeMaker, from_file
 from mtlscale.rl.environments import (
     ACTIONS,
@@ -75,7 +74,11 @@ class MetaWorld(Pipeline):
     def options(self) -> dict[str, Any]:
         """Return the options, with a file identified by its content."""
         options = super().options()
-        return options if self.file is None else files.identity(options | {"file": files.with_content_hash(self.file)})
+        return (
+            options
+            if self.file is None
+            else named_files.identity(options | {"file": named_files.with_content_hash(self.file)})
+        )
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         version = self._checked()

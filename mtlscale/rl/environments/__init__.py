@@ -1,6 +1,5 @@
 """Reinforcement learning: suites whose tasks are environments, Meta-World's worlds, episodes and rollout workers."""
 
-from mtlscale.renamed import renamed_names
 from mtlscale.rl.environments.description import ACTIONS, EXTRA, GOAL, HAND, OBSERVATIONS, Simulated, episode_seed
 from mtlscale.rl.environments.metaworld import (
     MetaWorld,
@@ -47,16 +46,3 @@ __all__ = [
     "expert_of",
     "rendered",
 ]
-
-__getattr__ = renamed_names(
-    __name__,
-    {
-        "Acting": "PolicyFactory",
-        "Collector": "RolloutWorker",
-        "Collectors": "RolloutWorkers",
-        "Fleet": "VectorEnv",
-        "Here": "LocalRollouts",
-        "Order": "EpisodeRequest",
-        "Replay": "EpisodeReplay",
-    },
-)

@@ -23,11 +23,11 @@ from mtlscale.records import Diagnosis, Matrix
 from mtlscale.solvers import best_groups, covariance_similarities
 from mtlscale.training.diagnosis.advice import across, estimated, groups_of, merges, sentence, symmetric, verdict
 from mtlscale.training.diagnosis.labels import comparable, correlations
-from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
 from mtlscale.training.engine.loop import Trainer
-from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.gradients.gramian import gramian
 from mtlscale.training.gradients.per_task import Partition, collect, scatter
+from mtlscale.training.probes.replay import random_state, replayed, statistics_kept
+from mtlscale.training.seeds import derive_seed
 
 PARTS = 8  # measurements of a network's affinities, and batches that its gradients are compared on
 NETWORKS = 8  # networks that are trained where they cost next to nothing

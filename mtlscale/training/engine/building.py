@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from mtlscale.architectures import MultiTaskModule, Phase, PhaseOutput, of_tokens
-from mtlscale.config import Run, TaskSuite, UserError, no_result
-from mtlscale.config import named_files as files
+from mtlscale.config import Run, TaskSuite, UserError, named_files, no_result
 from mtlscale.config.run.run_parts import Parts
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.engine.seeds import derive_seed, seed_generators
+from mtlscale.training.seeds import derive_seed, seed_generators
 
 PHASES_VERSION = 1  # raise when what a phase hands over changes
 
@@ -139,7 +138,7 @@ def given_found(run: Run) -> PhaseOutput | None:
         return None
     from mtlscale.training.engine import checkpoint
 
-    path = files.locate(file_name)
+    path = named_files.locate(file_name)
     try:
         content = checkpoint.load(path)
     except checkpoint.Damaged:

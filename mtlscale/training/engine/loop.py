@@ -24,14 +24,12 @@ from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.stream import Pieces
 from mtlscale.objectives import ObjectiveModule
 from mtlscale.records import Epoch, Metrics, PhaseCost, RunRecord
-from mtlscale.training.diagnosis.survival import Cosines
+from mtlscale.training.augment import Augment
+from mtlscale.training.batches import Batches
 from mtlscale.training.engine import checkpoint, hooks
-from mtlscale.training.engine.augment import Augment
-from mtlscale.training.engine.batches import Batches
 from mtlscale.training.engine.building import following, found_for, phase_id
 from mtlscale.training.engine.phases import begin, check_shares
 from mtlscale.training.engine.record import counters, now, run_record, traced
-from mtlscale.training.engine.seeds import derive_seed, seed_generators
 from mtlscale.training.engine.session import Session, Updater
 from mtlscale.training.evaluation.evaluate import as_asked, evaluate, mean_losses
 from mtlscale.training.evaluation.evaluator import evaluator_of
@@ -41,6 +39,8 @@ from mtlscale.training.evaluation.robustness import measured_figures
 from mtlscale.training.evaluation.select import Selection
 from mtlscale.training.gradients.step_stats import Diverged
 from mtlscale.training.gradients.tally import Tally, furthest
+from mtlscale.training.probes.survival import Cosines
+from mtlscale.training.seeds import derive_seed, seed_generators
 
 
 @dataclass

@@ -33,15 +33,15 @@ from mtlscale.data import SAMPLERS, EpochSampler, Samples, WindowSampler, Worker
 from mtlscale.data.readers.stream import StreamReader
 from mtlscale.encoders import needs_every_worker
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.diagnosis.features import features
-from mtlscale.training.engine.batches import Batches
+from mtlscale.training.batches import Batches
 from mtlscale.training.engine.building import build_model
 from mtlscale.training.engine.optimizers import hidden_matrices, make_optimizer
-from mtlscale.training.engine.seeds import derive_seed
 from mtlscale.training.engine.session import Session, Updater
-from mtlscale.training.engine.sources import SupervisedSource, check_names, sparse_embeddings
 from mtlscale.training.gradients.per_task import Partition
 from mtlscale.training.gradients.update import Update
+from mtlscale.training.probes.features import features
+from mtlscale.training.seeds import derive_seed
+from mtlscale.training.sources import SupervisedSource, check_names, sparse_embeddings
 
 _LOOK = 256  # samples that are read at a time
 

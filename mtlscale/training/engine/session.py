@@ -29,12 +29,12 @@ from mtlscale.architectures import (
 from mtlscale.config import TrainingSpec
 from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.diagnosis.affinity import task_affinity
-from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
-from mtlscale.training.diagnosis.survival import Survival
-from mtlscale.training.engine.batches import Part
+from mtlscale.training.batches import Part
 from mtlscale.training.gradients.look_ahead import uphill
 from mtlscale.training.gradients.update import StepResult, Update
+from mtlscale.training.probes.affinity import task_affinity
+from mtlscale.training.probes.replay import random_state, replayed, statistics_kept
+from mtlscale.training.probes.survival import Survival
 
 Micros = Sequence[Sequence[Batch]]  # micro-batches of a step, each one batch per stream
 

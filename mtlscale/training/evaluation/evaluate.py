@@ -12,12 +12,12 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import Run, Task, TaskSuite
 from mtlscale.data import Batch, PreparedData, Workers, slice_for
-from mtlscale.data.sampling.views import viewed
+from mtlscale.data.readers.views import viewed
 from mtlscale.metrics import TaskMetrics, measured, pooled, pooled_metrics
 from mtlscale.records import Metrics
-from mtlscale.training.engine.losses import task_loss
 from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap
 from mtlscale.training.evaluation.robustness import check_evaluation
+from mtlscale.training.losses import task_loss
 
 
 class TaskTable:

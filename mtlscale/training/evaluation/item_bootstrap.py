@@ -12,7 +12,7 @@ from mtlscale.config import TaskSuite
 from mtlscale.data import Workers
 from mtlscale.metrics import item_sums, poisson_weights, read_sums, resampled, sums_per_item, vectorised
 from mtlscale.records import ItemErrors
-from mtlscale.training.engine.seeds import derive_seed
+from mtlscale.training.seeds import derive_seed
 
 REPLICATES = 100  # a standard error from so many is itself right to 7 %
 

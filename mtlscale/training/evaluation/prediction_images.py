@@ -10,7 +10,7 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch
-from mtlscale.training.engine.batches import Batches
+from mtlscale.training.batches import Batches
 
 
 @dataclass(frozen=True)

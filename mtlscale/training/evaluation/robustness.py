@@ -19,7 +19,7 @@ from mtlscale.config import MISSING_CLASS, EvaluationSpec, TaskSuite, UserError
 from mtlscale.data import Batch, Samples, Workers, slice_for
 from mtlscale.metrics import NETWORK
 from mtlscale.metrics.detection import confidence, detection
-from mtlscale.training.engine.batches import Batches
+from mtlscale.training.batches import Batches
 from mtlscale.training.evaluation.attack import Pixels, pgd
 
 SPLITS = ("val", "test")

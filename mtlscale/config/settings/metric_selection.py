@@ -59,13 +59,8 @@ def fingerprint_with(fingerprint: str, names: Iterable[str], hashes: Mapping[str
     if not hashes:
         return data_fingerprint
 
-    former_hashes = {name: components.FORMER_HASHES.get(digest, digest) for name, digest in hashes.items()}
-    components.FORMER_HASHES[_combined_hash(hashes)] = _combined_hash(former_hashes)
-    return f"{data_fingerprint}+{_combined_hash(hashes)}"
-
-
-def _combined_hash(hashes: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()[:16]
+    combined = hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()[:16]
+    return f"{data_fingerprint}+{combined}"
 
 
 def suite_delta(pipeline: str) -> tuple[str, ...]:

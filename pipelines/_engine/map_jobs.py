@@ -9,8 +9,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from pipelines._steps.blocks import Engine, items, ship_plugin
-from pipelines._steps.ray_errors import in_one_line
+from pipelines._engine.blocks import Engine, items, ship_plugin
+from pipelines._engine.ray_errors import in_one_line
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -12,9 +12,9 @@ from torch import Tensor
 from mtlscale.architectures import MultiTaskModule, Source
 from mtlscale.config import UserError
 from mtlscale.data import Batch, Workers
-from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
 from mtlscale.training.gradients.gramian import combine
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect, reduce, scatter
+from mtlscale.training.probes.replay import random_state, replayed, statistics_kept
 
 
 def task_affinity(

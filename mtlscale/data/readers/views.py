@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mtlscale.config import LabelNoise, Task, TaskSuite, UserError, nearest
-from mtlscale.data.format.prepared import PreparedData, SplitsOnDisk
+from mtlscale.data.readers.prepared import PreparedData, SplitsOnDisk
 
 if TYPE_CHECKING:
     from mtlscale.data.batches import Samples

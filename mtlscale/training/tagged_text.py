@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtlscale.config import MISSING_CLASS, Task, TaskSuite
 from mtlscale.data import Batch
-from mtlscale.training.engine.batches import Batches
+from mtlscale.training.batches import Batches
 from mtlscale.training.engine.session import Session
 
 _UNKNOWN = 1  # id of a word or character that is not in the training set

@@ -20,7 +20,7 @@ from mtlscale.data import Batch, EpochSampler, Samples, WindowSampler, Workers, 
 from mtlscale.data.format.sequences import cut
 from mtlscale.data.readers.random_access import Reader, on_device, placed
 from mtlscale.data.readers.stream import Feed, StreamReader
-from mtlscale.training.engine.augment import Augment
+from mtlscale.training.augment import Augment
 
 __all__ = ["Batches", "made_ahead", "on_device"]
 

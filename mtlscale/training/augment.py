@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from mtlscale.config import MISSING_CLASS, Task, TaskSuite, UserError
 from mtlscale.data import Samples
-from mtlscale.training.engine.seeds import derive_seed
+from mtlscale.training.seeds import derive_seed
 
 SCALES = (1.0, 1.2, 1.5)  # scales of MTAN's random scale and crop
 _DEPTHS = {"abs_err", "rel_err"}  # metrics by which a map of numbers is recognised as depth

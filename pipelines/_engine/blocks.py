@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
-from pipelines._steps.ray_errors import in_one_line
+from pipelines._engine.ray_errors import in_one_line
 
 if TYPE_CHECKING:
     import ray.data

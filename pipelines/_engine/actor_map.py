@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from pipelines._steps.blocks import Engine, dataset, ship_plugin
-from pipelines._steps.map_jobs import cores
-from pipelines._steps.ray_errors import in_one_line
+from pipelines._engine.blocks import Engine, dataset, ship_plugin
+from pipelines._engine.map_jobs import cores
+from pipelines._engine.ray_errors import in_one_line
 
 
 class ActorFunction(Protocol):

@@ -13,7 +13,7 @@ from mtlscale.architectures import MultiTaskModule, Source, WeighsTasks, capabil
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data import Batch, Losses, Outputs, Workers
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.engine.losses import task_loss
+from mtlscale.training.losses import task_loss
 
 Amp = Literal["off", "bf16", "fp16"]
 

@@ -7,7 +7,7 @@ import torch
 from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data import Batch, Samples
-from mtlscale.training.engine.batches import Batches
+from mtlscale.training.batches import Batches
 
 
 @torch.no_grad()

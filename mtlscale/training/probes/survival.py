@@ -20,11 +20,11 @@ from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import UserError
 from mtlscale.data import Batch
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.diagnosis.replay import random_state, replayed, statistics_kept
-from mtlscale.training.engine.sources import SupervisedSource
 from mtlscale.training.gradients.step_stats import Diverged
 from mtlscale.training.gradients.strategies import Penalty
 from mtlscale.training.gradients.update import Update
+from mtlscale.training.probes.replay import random_state, replayed, statistics_kept
+from mtlscale.training.sources import SupervisedSource
 
 EVERY, FIRST = 64, 8  # steps between two looks, and the first one
 # Cosines between the balanced gradient and that of equal weights, between the steps that they make, and between the

@@ -30,7 +30,15 @@ from mtlscale.config import TaskSuite, UserError
 from mtlscale.data.batches import Samples
 from mtlscale.data.format.arrays import BYTES, OFFSETS
 from mtlscale.data.format.columns import RAGGED, is_encoded, kind_of, numbers
-from mtlscale.data.format.manifest import MANIFEST, FileEntry, Manifest, SourceInfo, damage, read_manifest
+from mtlscale.data.format.manifest import (
+    MANIFEST,
+    SPECIAL_WORDS,
+    FileEntry,
+    Manifest,
+    SourceInfo,
+    damage,
+    read_manifest,
+)
 from mtlscale.data.readers.cache import CachedSet, verify
 from mtlscale.data.remote import elsewhere
 
@@ -46,7 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MANIFEST",
-    "SPECIAL_WORDS",
     "VECTORS",
     "FileEntry",
     "Manifest",
@@ -62,7 +69,6 @@ __all__ = [
 ]
 
 VECTORS = "vectors.parquet"
-SPECIAL_WORDS = ("<pad>", "<unk>")  # token ids 0 and 1
 
 
 @dataclass

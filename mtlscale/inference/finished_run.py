@@ -11,11 +11,11 @@ from torch import Tensor
 
 from mtlscale.architectures import PhaseOutput
 from mtlscale.config import Run, TaskSuite, UserError
-from mtlscale.config.experiment.models import TrainingSpec
 from mtlscale.config.run.run_parts import Parts
+from mtlscale.config.settings.models import TrainingSpec
 from mtlscale.data import PreparedData, load_prepared, read_manifest
 from mtlscale.data.format.manifest import MANIFEST
-from mtlscale.data.sampling.views import narrowed
+from mtlscale.data.readers.views import narrowed
 from mtlscale.inference.network import architecture_of, encoder_of
 from mtlscale.metrics import measured
 from mtlscale.records import Home, RunRecord, no_such_run, read_record

@@ -1,0 +1,1 @@
+"""The sections of an experiment file as checked models, below runs and searches."""

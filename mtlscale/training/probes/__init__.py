@@ -1,0 +1,1 @@
+"""What is measured of a network beside its training: steps, gradients, features, affinities."""
