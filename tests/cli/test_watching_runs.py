@@ -106,7 +106,7 @@ def test_what_failed_is_told(
     quiet.finished(run, record)
     quiet.finished(run, lost)
     out, error = capsys.readouterr()
-    assert not out and error == "uneven · equal · seed 0: failed: no luck\n"
+    assert not out and error == f"uneven · equal · seed 0: failed: no luck (mtlscale show {run.run_id[:8]})\n"
 
 
 def test_a_shortened_experiment(small: Callable[..., Experiment]) -> None:

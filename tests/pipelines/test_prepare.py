@@ -38,7 +38,7 @@ import pyarrow.compute as pc
 from mtlscale.config import knob
 from mtlscale.data.sampling.splits import hash_split
 from mtlscale.config import SPLITS, Task, TaskSuite
-from pipelines import Pipeline, Prepared, Work
+from pipelines import Pipeline, PrepareContext, Prepared
 
 
 def double(table):
@@ -55,7 +55,7 @@ class Lines(Pipeline):
     def expected(self):
         return ("numbers.txt",)
 
-    def prepare(self, source: Path, work: Work) -> Prepared:
+    def prepare(self, source: Path, work: PrepareContext) -> Prepared:
         numbers = [float(line) * self.factor for line in (source / "numbers.txt").read_text().splitlines()]
         ids = [f"{row:03d}" for row in range(len(numbers))]
         rows = work.blocks(pa.table({"id": ids, "x": numbers})).map(double, "double").collect()

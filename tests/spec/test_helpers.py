@@ -91,7 +91,7 @@ def test_the_code_of_every_helper_is_in_the_run_id(
         .replace("(x):\n", "(x):\n    x = 1 * x\n")
     )
     assert set(run_ids(path)).isdisjoint(before)
-    assert read_plugin(plugin).hashes[0] == plugin_hash(plugin, plugin.read_bytes())
+    assert read_plugin(plugin).code_hash == plugin_hash(plugin, plugin.read_bytes())
 
 
 def test_a_helper_that_changes_is_read_anew(plugin: Path) -> None:

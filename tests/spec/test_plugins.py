@@ -141,30 +141,6 @@ def test_what_cannot_be_imported_is_one_line(text: str, message: str, tmp_path: 
     assert "\n" not in str(found.value)
 
 
-_NETWORK = "from mtlscale.architectures import MultiTaskModule\n\nclass Mine(MultiTaskModule):\n    {} = None\n"
-_BALANCER = (
-    "from mtlscale.balancing import Balancer\n\nclass Mine(Balancer):\n    name, source = 'mine', ''\n    {} = ()\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "old", "new"),
-    [
-        (_NETWORK, "hand_over", "phase_output"),
-        (_NETWORK, "look_back", "after_training"),
-        (_NETWORK, "settle", "select_by_loss"),
-        (_NETWORK, "learned", "extra_parameter_count"),
-        (_BALANCER, "told", "hints"),
-        (_BALANCER, "looks_again", "needs_post_step_losses"),
-    ],
-)
-def test_an_old_name_says_the_new_one(text: str, old: str, new: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(text.format(old))
-    with pytest.raises(UserError, match=rf"mine.py.*Mine: {old} is called {new} now; rename it$") as raised:
-        load_plugin(tmp_path / "mine.py")
-    assert "\n" not in str(raised.value)
-
-
 @pytest.mark.parametrize("value", ["mine.py", "{a: 1}", "[1]"])
 def test_plugins_are_a_list_of_files(value: str, experiment_file: Callable[..., Path]) -> None:
     with pytest.raises(UserError, match=r"plugins is a list of files"):
