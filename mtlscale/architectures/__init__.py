@@ -105,4 +105,3 @@ __all__ = [
     "staged",
 ]
 
-# The old places of these names, and old names, for one release.

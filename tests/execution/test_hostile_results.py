@@ -146,6 +146,11 @@ def endless_pipe(folder: Path, canary: Path) -> None:
     os.mkfifo(folder / "records.jsonl")
 
 
+def balancer_that_is_a_text(folder: Path, canary: Path) -> None:
+    del canary
+    change_record(folder, lambda record: (record.update(run_id="f" * 16), record["spec"].update(balancer="equal")))
+
+
 HOSTILE = {
     plugin_at_import: "records.jsonl: there is no run digits 10 % · evil · seed 0",
     plugin_in_a_metric: "metrics: there is no hidden, which experiment.yaml asks for",
@@ -160,6 +165,7 @@ HOSTILE = {
     plugin_that_is_not_there: "experiment.yaml: plugins: missing.py does not lie beside it",
     component_of_no_plugin: "experiment.yaml:",
     endless_pipe: "records.jsonl is no file; remove it from the folder",
+    balancer_that_is_a_text: "records.jsonl:1: digits 10 % · stl · seed 0: experiment.yaml gives it other settings",
 }
 
 

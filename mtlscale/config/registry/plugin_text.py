@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlscale.config.errors import UserError
-from mtlscale.config.registry.helpers import plugin_hash
+from mtlscale.config.registry.source_code import code_hash
 
 MOST_BYTES = 1 << 20  # of a plugin file
 
@@ -20,7 +20,7 @@ class PluginText:
 
     path: Path
     sha256: str
-    code_hash: str  # by which runs know it
+    code_hash: str  # by which runs know it: a plugin that is contributed has no helpers
     components: frozenset[str]  # names that its classes have
 
 
@@ -42,7 +42,7 @@ def read_plugin(path: Path) -> PluginText:
         return PluginText(
             path,
             hashlib.sha256(source).hexdigest(),
-            plugin_hash(path, source),
+            code_hash(source),
             frozenset(_component_names(ast.parse(source))),
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -339,7 +339,7 @@ def _optimizer(name: str) -> str:
 def _as_mapping(text: str) -> str:
     """Return a clause with the mapping that was meant by `mgda(normalize=l2)` or 'mgda: {normalize: l2}'."""
     call = _CALL.fullmatch(text)
-    if call is None or _CALL.fullmatch(text) is None:
+    if call is None:
         return ""
     name = call[1] or call[3]
     settings = re.sub(r"\s*=\s*", ": ", call[2]) if call[1] else call[4].strip().strip("{}")

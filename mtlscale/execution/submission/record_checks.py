@@ -121,9 +121,10 @@ def other_versions(record: RunRecord) -> str:
     changes = []
     for part, kind in PARTS.items():
         entry = record.spec.get(part.removeprefix("model."))
-        if not entry or "plugin" in entry or entry["name"] not in names(kind):
+        if not isinstance(entry, Mapping) or "plugin" in entry or entry.get("name") not in names(kind):
             continue
-        then, now = entry.get("results_version", 1), component(kind, entry["name"]).results_version
+        name, then = entry["name"], entry.get("results_version", 1)
+        now = component(kind, name).results_version
         if then != now:
-            changes.append(f"{kind[:-1]} {entry['name']} had results version {then}, now {now}")
+            changes.append(f"{kind[:-1]} {name} had results version {then}, now {now}")
     return f"{'; '.join(changes)}: check it with the mtlscale of that time" if changes else ""
