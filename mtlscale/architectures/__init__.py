@@ -104,4 +104,3 @@ __all__ = [
     "pooled",
     "staged",
 ]
-
