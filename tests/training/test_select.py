@@ -90,7 +90,7 @@ def test_units_come_from_the_first_evaluation_that_has_one() -> None:
     assert found.scales == {"a": 50.0, "b": 10.0} and found.best_epoch == {"": 3}
 
 
-@given(st.lists(st.one_of(st.just(NAN), st.floats(0, 100)), min_size=1, max_size=12))
+@given(st.lists(st.one_of(st.just(NAN), st.integers(0, 1000).map(lambda tenths: tenths / 10)), min_size=1, max_size=12))
 def test_the_best_of_the_defined_scores_is_chosen(scores: list[float]) -> None:
     defined = [score for score in scores if not math.isnan(score)]
     best = chosen([[(score, 1.0)] for score in scores], "accuracy").best_epoch[""]
