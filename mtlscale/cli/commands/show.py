@@ -182,7 +182,7 @@ def rerun(
     """
     from mtlscale.cli.output.terminal import epochs_bar
     from mtlscale.execution.planning.noted_plugins import noted_plugins
-    from mtlscale.execution.planning.rerun import rerun as run_again
+    from mtlscale.execution.rehearsal.rerun import rerun as run_again
     from mtlscale.records import find_run, runs_of_experiment
     from mtlscale.report.tables.reproduction import DIFFERENT
 
