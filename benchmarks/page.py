@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from mtlscale.records import Epoch, RunRecord
-from mtlscale.report.formats.html import page
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.writing.html import page
 
 ROOT = Path(__file__).parents[1]
 SEEDS_WITH_EPOCHS = 10

@@ -162,7 +162,7 @@ class Simulation:
 
     def _slots(self, workers: int) -> int:
         from mtlscale.config import ResourceSpec
-        from mtlscale.execution.workers.placement import runs_at_once
+        from mtlscale.execution.placement import runs_at_once
 
         nodes = [{"CPU": 96.0, "GPU": float(self.options.gpus)}] * self.options.nodes
         resources = ResourceSpec(workers=workers, gpus_per_worker=1)

@@ -95,9 +95,9 @@ class TrainGroup:
         from ray.train import CheckpointConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
 
+        from mtlscale.execution.placement import needs
         from mtlscale.execution.workers.group import _SETTINGS, _run_worker
         from mtlscale.execution.workers.loopback import torch_config
-        from mtlscale.execution.workers.placement import needs
 
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)

@@ -45,11 +45,11 @@ from mtlscale.execution.submission.write import contribute
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import Problem, is_results, read_provenance, records_of_results
 from mtlscale.report.charts.canvas import new_figure, save, style
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.takeaway import sentence
 from mtlscale.report.stats.hierarchical import hierarchical
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.statistics import half_width, holm, t_test
-from mtlscale.report.tables.leaderboard import Leaderboard
 
 ANALYSIS = Path(__file__).with_suffix(".yaml")
 SUPERSEDED, RUNS, SETTINGS = "superseded.csv", "runs_{}.csv", "settings.csv"

@@ -38,6 +38,7 @@ from mtlscale.architectures.contract import (
     encoder_head,
     linear_head,
     map_staged,
+    of_tokens,
     of_vectors,
     pooled,
     staged,
@@ -53,7 +54,6 @@ from mtlscale.architectures.phases import (
     Source,
     Turn,
 )
-from mtlscale.architectures.token_rows import of_tokens
 from mtlscale.solvers import conflict_mask
 
 __all__ = [

@@ -176,3 +176,20 @@ def of_vectors(encoder: EncoderModule, name: str) -> EncoderModule:
 def pooled(features: Tensor) -> Tensor:
     """Return features [B, F] as they are, and maps [B, F, h, w] averaged over positions."""
     return features if features.ndim == 2 else features.flatten(2).mean(2)
+
+
+def of_tokens(model: MultiTaskModule, suite: TaskSuite) -> MultiTaskModule:
+    """Return the network, adapted to tasks per token if the suite has such tasks.
+
+    Predictions for sequences [B, L, ...] then have shape [B, outputs, L] instead of [B L, outputs]; the representation
+    keeps its rows.
+    """
+    if suite.per_token:
+        model.register_forward_hook(_in_sequences)
+    return model
+
+
+def _in_sequences(model: Any, given: tuple[Batch], outputs: Outputs) -> Outputs:
+    shape = given[0].inputs.shape[:2]
+    predictions = {name: rows.unflatten(0, shape).movedim(-1, 1) for name, rows in outputs.predictions.items()}
+    return Outputs(predictions, outputs.representation, outputs.branches)

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from mtlscale.architectures import MultiTaskModule, ReadsOtherTasks, capability
 from mtlscale.batched.eligibility import planning
-from mtlscale.batched.lengths import by_length
+from mtlscale.batched.eligibility.lengths import by_length
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Samples
 

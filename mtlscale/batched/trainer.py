@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mtlscale.batched.eligibility.declared import check_declared
+from mtlscale.batched.declared import check_declared
 from mtlscale.batched.session import BatchedSession, Causes
 from mtlscale.config import Run
 from mtlscale.data import PreparedData

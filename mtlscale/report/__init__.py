@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from mtlscale.lazy import lazily
 
 if TYPE_CHECKING:
-    from mtlscale.report.report_files import write_report
+    from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.results import Results
     from mtlscale.report.sweeps.sweeps import Sweep
-    from mtlscale.report.tables.leaderboard import Leaderboard
     from mtlscale.report.tables.published import Published, PublishedTable, read_published
     from mtlscale.report.tables.published_comparison import Comparison, compare
     from mtlscale.report.tables.table import Table
+    from mtlscale.report.writing.report_files import write_report
 
 __all__ = [
     "Comparison",

@@ -18,8 +18,8 @@ from mtlscale.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
+    from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.sweeps.sweeps import Sweep
-    from mtlscale.report.tables.leaderboard import Leaderboard
     from mtlscale.report.tables.published import Published
 
 
@@ -43,7 +43,7 @@ class Results:
         Args:
             explained: Say why rows of the file have no runs, for which the ledger is read.
         """
-        from mtlscale.report.tables.leaderboard import Leaderboard
+        from mtlscale.report.leaderboard import Leaderboard
 
         return Leaderboard.from_records(
             list(self.records),
@@ -81,7 +81,7 @@ class Results:
         Args:
             live: The state of the results it shows, for a page that asks its server for news.
         """
-        from mtlscale.report.formats.html import page
+        from mtlscale.report.writing.html import page
 
         return page(
             self.records, self.leaderboard(), self.experiment.name, live=live, description=self.experiment.description
@@ -119,7 +119,7 @@ class Results:
 
         Existing files are kept where nothing that shapes them has changed.
         """
-        from mtlscale.report.report_files import write_report
+        from mtlscale.report.writing.report_files import write_report
 
         mark = self.folder / "report.json"
         state = self.state()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.batched.eligibility import declared, planning
+from mtlscale.batched import declared
+from mtlscale.batched.eligibility import planning
 from mtlscale.batched.trainer import BatchedTrainer
 from mtlscale.config import Run, UserError, load_experiment, load_plugin, trials
 from mtlscale.config.registry import components

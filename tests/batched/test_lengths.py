@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.batched.lengths import by_length, padded
+from mtlscale.batched.eligibility.lengths import by_length, padded
 
 
 def partitions(positions: list[int]) -> Iterator[list[list[int]]]:

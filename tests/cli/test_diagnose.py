@@ -14,8 +14,8 @@ from command import mtlscale, refused
 
 from mtlscale.config import load_experiment
 from mtlscale.records import Diagnosis, Matrix
-from mtlscale.report.diagnosis_page import page
-from mtlscale.report.diagnosis_trial import experiment
+from mtlscale.report.diagnosis.diagnosis_page import page
+from mtlscale.report.diagnosis.diagnosis_trial import experiment
 
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 

@@ -110,7 +110,7 @@ def test_what_failed_is_told(
 
 
 def test_a_shortened_experiment(small: Callable[..., Experiment]) -> None:
-    from mtlscale.execution.planning.smoke_test import STEPS, shortened
+    from mtlscale.execution.rehearsal.smoke_test import STEPS, shortened
 
     whole = small(
         datasets="[{name: uneven, training: {epochs: 9, lr: 0.5}}]",

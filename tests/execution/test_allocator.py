@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import resource
 import torch
-from mtlscale.execution.workers.allocator import keep_freed_memory
+from mtlscale.execution.workers.worker import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from mtlscale.cli.output.dry_run import show
 from mtlscale.config import Experiment, load_plugin
-from mtlscale.execution.planning import forecast as module
-from mtlscale.execution.planning.dry_run import sketch
-from mtlscale.execution.planning.forecast import Forecast, Forecasts, forecasts
+from mtlscale.execution.rehearsal import forecast as module
+from mtlscale.execution.rehearsal.dry_run import sketch
+from mtlscale.execution.rehearsal.forecast import Forecast, Forecasts, forecasts
 from mtlscale.records import Home
 
 Small = Callable[..., Experiment]

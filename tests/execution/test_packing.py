@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtlscale.config import ResourceSpec, UserError
-from mtlscale.execution.workers.placement import Amounts, NodeType, in_words, runs_at_once, workers_on
+from mtlscale.execution.placement import Amounts, NodeType, in_words, runs_at_once, workers_on
 
 
 def cpus(*amounts: float) -> list[Amounts]:

@@ -14,8 +14,8 @@ from rich.console import Console
 from mtlscale.cli.output.dry_run import show
 from mtlscale.config import load_experiment
 from mtlscale.execution.observer import Silent
-from mtlscale.execution.planning.dry_run import sketch
-from mtlscale.execution.planning.forecast import Forecasts
+from mtlscale.execution.rehearsal.dry_run import sketch
+from mtlscale.execution.rehearsal.forecast import Forecasts
 from mtlscale.execution.runner import prepare_data
 from mtlscale.records import Home
 

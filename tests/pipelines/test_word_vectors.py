@@ -12,10 +12,10 @@ import torch
 
 from mtlscale.config import UserError, build, load_experiment
 from mtlscale.data.readers.prepared import VECTORS, load_prepared, read_manifest
-from mtlscale.execution.planning.dry_run import sketch
-from mtlscale.execution.planning.forecast import forecasts
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.execution.rehearsal.dry_run import sketch
+from mtlscale.execution.rehearsal.forecast import forecasts
 from mtlscale.execution.runner import plan_runs
 from mtlscale.records import Home
 

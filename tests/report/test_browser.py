@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from mtlscale.report.formats.html import page
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.sweeps.sweep_page import page as sweep_page
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.writing.html import page
 from tests.report.test_sweep_page import frame, searches  # noqa: F401
 
 DRIVER = Path(__file__).parents[1] / "browser"

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from mtlscale.report.charts.colors import COLORS, GREY, HUES, LineStyle, line_styles, page_looks
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.leaderboard import Leaderboard
 
 LIGHT, DARK = "#ffffff", "#1b1f26"  # what figures stand on
 

@@ -12,10 +12,10 @@ import pytest
 from mtlscale.records import RunRecord
 from mtlscale.report import write_report
 from mtlscale.report.charts.chart import Line
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.studies.data_settings import course as course_of
 from mtlscale.report.studies.data_settings import courses
 from mtlscale.report.studies.sensitivity import Sensitivity
-from mtlscale.report.tables.leaderboard import Leaderboard
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]

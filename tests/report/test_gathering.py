@@ -9,8 +9,8 @@ import pytest
 
 from mtlscale.config import UserError
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.formats import DisplayedLeaderboard
-from mtlscale.report.tables.merge_experiments import ExperimentRecords, RunSelection, gather
+from mtlscale.report.merge_experiments import ExperimentRecords, RunSelection, gather
+from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard
 
 Make = Callable[..., RunRecord]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from mtlscale.report.formats.grid import Grid
-from mtlscale.report.formats.sheet import Sheet, text_column
+from mtlscale.report.cells.grid import Grid
+from mtlscale.report.cells.sheet import Sheet, text_column
 
 WORDS = st.text(st.sampled_from("abcß中±%_ "), max_size=60).map(lambda text: " ".join(text.split()))
 

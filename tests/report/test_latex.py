@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.report.cells.sheet import Sheet, text_column
 from mtlscale.report.formats.latex import escaped, latex
-from mtlscale.report.formats.sheet import Sheet, text_column
 from mtlscale.report.tables.columns import SURVIVAL
 
 NAMES = (

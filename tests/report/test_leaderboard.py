@@ -15,11 +15,11 @@ from mtlscale.report import write_report
 from mtlscale.report.charts.chart import ChartText
 from mtlscale.report.charts.scores import leaderboard_charts
 from mtlscale.report.formats.glossary import glossary
-from mtlscale.report.formats.html import page
-from mtlscale.report.formats.json_text import json_text
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.tables.columns import columns
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.writing.html import page
+from mtlscale.report.writing.json_text import json_text
 from mtlscale.tracking.values import means
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "mIoU": True, "abs_err": False}
@@ -409,7 +409,7 @@ def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
 def test_the_picture_names_methods_that_never_left_equal_weighting(record):
     test = {task: {"accuracy": 90.0} for task in "ab"}
     records = [record(m, 0, test, departure=0.0) for m in ("equal", "getmtl")]
-    [chart] = leaderboard_charts(Leaderboard.from_records(records))
+    [chart] = leaderboard_charts(Leaderboard.from_records(records).tables.values())
     assert chart.panels[0].y.ticks == {"equal": "equal", "getmtl": "getmtl ≈"}
 
 
@@ -456,7 +456,7 @@ def test_a_part_of_test_stands_beside_the_whole(record):
 def test_a_floor_that_is_far_off_does_not_squeeze_the_picture(record, floor, squeezed):
     scores = {"stl": 90.0, "equal": 91.0, "constant": floor}
     records = [record(m, s, {"a": {"accuracy": v + 0.1 * s}}) for m, v in scores.items() for s in range(2)]
-    [chart] = leaderboard_charts(Leaderboard.from_records(records))
+    [chart] = leaderboard_charts(Leaderboard.from_records(records).tables.values())
     panel = chart.panels[0]
     assert ("◂" in [text.text for text in panel.of(ChartText)]) == (panel.x.limits != (None, None)) == (not squeezed)
     if panel.x.limits != (None, None):

@@ -12,13 +12,13 @@ from mtlscale.report.charts.canvas import save
 from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.report.charts.plotly_renderer import plot
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import columns, letters
 from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, WORSE, comparable
 from mtlscale.report.overall.plots import charts, levels
 from mtlscale.report.overall.takeaway import sentence
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.leaderboard import Leaderboard
 
 METHODS = {"stl": 0.0, "equal": 0.5, "good": 4.5, "like": 0.6, "bad": -6.0}
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mtlscale.report.stats.pairwise import pairwise
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.statistics import BETTER, SAME, WORSE, holm
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.tables.pairwise import pairwise
 from mtlscale.report.tables.sheets import of_pairs
 
 SEEDS = 8

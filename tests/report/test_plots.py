@@ -5,11 +5,11 @@ from mtlscale.report.charts.canvas import new_figure, save
 from mtlscale.report.charts.chart import ChartText, Line
 from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
-from mtlscale.report.charts.dataset_charts import file_charts, pictures
 from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.report.charts.scores import leaderboard_charts
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, varying_weights
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.writing.dataset_charts import file_charts, pictures
 
 
 def texts(chart):
@@ -24,7 +24,7 @@ def files(records):
 
 
 def test_the_leaderboards_picture_names_every_method_and_its_figure(board_records, tmp_path):
-    [chart] = leaderboard_charts(Leaderboard.from_records(board_records))
+    [chart] = leaderboard_charts(Leaderboard.from_records(board_records).tables.values())
     scores, gains = chart.panels
     assert chart.title == "digits" and list(gains.x.names) == ["a", "b"]
     assert scores.y.names == gains.y.names == ["mgda", "stl", "equal", "getmtl"]
@@ -35,7 +35,7 @@ def test_the_leaderboards_picture_names_every_method_and_its_figure(board_record
 
 def test_two_data_sets_stand_below_each_other(board_records, record):
     other = record("equal", 0, {"x": {"mIoU": 50.0}}, dataset="streets")
-    charts = leaderboard_charts(Leaderboard.from_records([*board_records, other]))
+    charts = leaderboard_charts(Leaderboard.from_records([*board_records, other]).tables.values())
     assert [chart.title for chart in charts] == ["digits", "streets"] and len(draw(*charts).subfigs) == 2
 
 
@@ -64,7 +64,7 @@ def test_radar_draws_errors_around_a_closed_ring(board_records):
 
 def test_names_are_taken_as_they_are(record, tmp_path):
     runs = [record(r"$\frac{broken", seed, {"$x": {"accuracy": 90.0}, "y^": {"accuracy": 80.0}}) for seed in range(2)]
-    [chart] = leaderboard_charts(Leaderboard.from_records(runs))
+    [chart] = leaderboard_charts(Leaderboard.from_records(runs).tables.values())
     save(draw(chart), tmp_path / "a.png")
     save(draw(files(runs)["loss_variance"]), tmp_path / "b.png")
     assert r"$\frac{broken" in chart.panels[0].y.names
@@ -72,7 +72,7 @@ def test_names_are_taken_as_they_are(record, tmp_path):
 
 def test_failures_alone_are_a_picture_too(record, tmp_path):
     lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
-    [chart] = leaderboard_charts(Leaderboard.from_records([lost]))
+    [chart] = leaderboard_charts(Leaderboard.from_records([lost]).tables.values())
     save(draw(chart), tmp_path / "a.png")
     assert "no finished run" in texts(chart)
 
@@ -80,7 +80,7 @@ def test_failures_alone_are_a_picture_too(record, tmp_path):
 def test_a_method_without_a_finished_run_has_no_share_of_them(record):
     done = [record("equal", seed, {"a": {"accuracy": 90.0}}) for seed in range(2)]
     lost = record("lost", 0, {}, main_metrics={}, metrics={}, last={}, status="failed", error="out of memory")
-    [chart] = leaderboard_charts(Leaderboard.from_records([*done, lost]))
+    [chart] = leaderboard_charts(Leaderboard.from_records([*done, lost]).tables.values())
     assert "no finished run" in texts(chart) and not any("(0/" in text for text in texts(chart))
 
 
@@ -100,7 +100,7 @@ def test_no_picture_is_higher_than_4000_pixels(record):
         for d in range(10)
         for m in range(33)
     ]
-    charts = leaderboard_charts(Leaderboard.from_records(runs))
+    charts = leaderboard_charts(Leaderboard.from_records(runs).tables.values())
     assert sum(chart.height for chart in charts) * 150 <= 4000
     assert "more data sets" in charts[-1].title and "more methods" in charts[0].title
     one = [run for run in runs if run.dataset == "set 0"]

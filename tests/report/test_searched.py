@@ -11,11 +11,10 @@ import pytest
 
 from mtlscale.records import Epoch, Ledger, PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, write_report
+from mtlscale.report.cells.number_format import count_text
 from mtlscale.report.charts.chart import Bars, Dots, HeatMap, Line
 from mtlscale.report.charts.colors import line_styles
-from mtlscale.report.charts.dataset_charts import file_charts, pictures
 from mtlscale.report.charts.parameter_counts import parameter_chart, sized
-from mtlscale.report.formats.number_format import count_text
 from mtlscale.report.stats.curves import epoch_frame, traced
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.traces import shortened, trace_values
@@ -24,8 +23,9 @@ from mtlscale.report.structures.branching import branch_curves, branching_chart
 from mtlscale.report.structures.conflicts import conflict_chart, conflict_ratios, conflict_texts
 from mtlscale.report.structures.gates import gate_chart
 from mtlscale.report.structures.searched import structure_charts
-from mtlscale.report.tables.method_tables import method_tables
+from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.tables.published import PublishedTable
+from mtlscale.report.writing.dataset_charts import file_charts, pictures
 
 Make = Callable[..., RunRecord]
 TASKS = ("a", "b")

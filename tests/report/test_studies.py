@@ -17,10 +17,10 @@ from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.studies import similarity
 from mtlscale.report.studies.capacity import best_size, capacity, capacity_rows, gains
 from mtlscale.report.studies.capacity import sentence as capacity_sentence
+from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.studies.similarity import correlation, pairs, sentence, turned
 from mtlscale.report.studies.similarity_study import similarity_chart
 from mtlscale.report.studies.studies import studies
-from mtlscale.report.tables.method_tables import method_tables
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.tables.caveats import legend
-from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.report.tables.takeaway import takeaway
 
 NOISE = np.array([0.0, 0.4, -0.3, 0.2, -0.3])

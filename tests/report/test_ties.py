@@ -9,7 +9,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtlscale.report.formats.sheet import number_column
+from mtlscale.report.cells.sheet import number_column
 from mtlscale.report.stats.ties import tied
 
 LISTS = st.lists(st.integers(-5, 5).map(lambda n: n / 3) | st.just(math.nan), min_size=1, max_size=12)

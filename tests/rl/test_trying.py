@@ -15,9 +15,9 @@ from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.report import write_report
 from mtlscale.report.charts.chart import Line
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.curves import traced
 from mtlscale.report.studies.studies import studies
-from mtlscale.report.tables.leaderboard import Leaderboard
 from mtlscale.rl.report.sample_efficiency import (
     SampleEfficiency,
     cost_table,

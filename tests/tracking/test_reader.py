@@ -15,7 +15,7 @@ from tracked import give_database, record_of, runs_of
 
 from mtlscale.config import Experiment, UserError
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.tracking import Tracker, experiments, read_experiment, read_records
 from mtlscale.tracking.sync import sync
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from mtlscale.architectures import MultiTaskModule, Phase, Turn
-from mtlscale.batched import lengths
+from mtlscale.batched.eligibility import lengths
 from mtlscale.config import Run, Task, TaskSuite
 from mtlscale.data import SAMPLERS, Batch, Samples
 from mtlscale.data.readers.prepared import Manifest

@@ -66,9 +66,9 @@ def diagnose(
     from mtlscale.config import parse_override
     from mtlscale.data import load_prepared
     from mtlscale.execution.preparing.prepare import prepare
-    from mtlscale.report.diagnosis_page import write_diagnosis
-    from mtlscale.report.diagnosis_trial import experiment
-    from mtlscale.report.tables.diagnosis_tables import tables
+    from mtlscale.report.diagnosis.diagnosis_page import write_diagnosis
+    from mtlscale.report.diagnosis.diagnosis_tables import tables
+    from mtlscale.report.diagnosis.diagnosis_trial import experiment
 
     if not (lr > 0 and math.isfinite(lr)):
         raise UserError(f"--lr {lr}: choose a number above 0")

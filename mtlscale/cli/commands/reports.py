@@ -13,11 +13,11 @@ from mtlscale.cli.options import HomeOption, SetOption, console_of, home_of
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
-    from mtlscale.report.formats.formats import DisplayedLeaderboard
-    from mtlscale.report.formats.sheet import Sheet
+    from mtlscale.report.cells.sheet import Sheet
+    from mtlscale.report.leaderboard import Leaderboard
+    from mtlscale.report.merge_experiments import MergedRecords
     from mtlscale.report.results import Results
-    from mtlscale.report.tables.leaderboard import Leaderboard
-    from mtlscale.report.tables.merge_experiments import MergedRecords
+    from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard
 
 PlacesArgument = Annotated[
     list[str],
@@ -125,10 +125,10 @@ def leaderboard(
     What does not compare (other data, tasks, metrics or splits) stands in tables of its own, with a note.
     """
     from mtlscale.execution.planning.result_sources import sources_of
-    from mtlscale.report.formats.formats import DisplayedLeaderboard, format_of
-    from mtlscale.report.stats.pairwise import pairwise as pairs
-    from mtlscale.report.tables.merge_experiments import RunSelection, gather
+    from mtlscale.report.merge_experiments import RunSelection, gather
+    from mtlscale.report.tables.pairwise import pairwise as pairs
     from mtlscale.report.tables.sheets import of_pairs
+    from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard, format_of
 
     form = format_of(format, output)
     if output is not None:
@@ -182,7 +182,7 @@ def report(
 
 def _overall(merged: MergedRecords, board: Leaderboard, rope: float | None) -> Sheet | None:
     """Return the table across data sets; None if there are no two of them, or no two rows."""
-    from mtlscale.report.tables.sheets import across
+    from mtlscale.report.overall.columns import across
 
     across_datasets = board.overall() if rope is None else board.overall(rope)
     if across_datasets is None or len(across_datasets.rows) < 2:

@@ -242,8 +242,8 @@ def _dry(
     quiet: bool,
 ) -> None:
     from mtlscale.cli.output import dry_run
-    from mtlscale.execution.planning.dry_run import sketch
-    from mtlscale.execution.planning.forecast import forecasts
+    from mtlscale.execution.rehearsal.dry_run import sketch
+    from mtlscale.execution.rehearsal.forecast import forecasts
 
     results_home, console = home_of(home, storage), console_of(quiet=json)
 

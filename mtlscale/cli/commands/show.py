@@ -89,7 +89,7 @@ def _list(home: Home, name: str, *, json: bool) -> None:
     """Print every run of an experiment with its id; runs of other settings than at its last start are marked."""
     from mtlscale.execution.planning.status import read_plan
     from mtlscale.records import runs_of_experiment
-    from mtlscale.report.formats.number_format import counted
+    from mtlscale.report.cells.number_format import counted
 
     records = runs_of_experiment(home, name)
     planned = {entry.run_id for entry in read_plan(home, name, {record.run_id: record for record in records})}
@@ -182,7 +182,7 @@ def rerun(
     """
     from mtlscale.cli.output.terminal import epochs_bar
     from mtlscale.execution.planning.noted_plugins import noted_plugins
-    from mtlscale.execution.planning.rerun import rerun as run_again
+    from mtlscale.execution.rehearsal.rerun import rerun as run_again
     from mtlscale.records import find_run, runs_of_experiment
     from mtlscale.report.tables.reproduction import DIFFERENT
 

@@ -164,7 +164,7 @@ def _repeated(checked: Checked, records: Sequence[RunRecord], home: Home, source
 
     A run whose data cannot be had here says nothing, unless more than half are such.
     """
-    from mtlscale.execution.planning.rerun import rerun
+    from mtlscale.execution.rehearsal.rerun import rerun
     from mtlscale.execution.submission.trusted_rerun import rerun_with_plugins
     from mtlscale.report.tables.reproduction import DIFFERENT, SAME, WITHIN
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.config import Run
-    from mtlscale.execution.planning.dry_run import DryRun
-    from mtlscale.execution.planning.forecast import Forecast, Forecasts
     from mtlscale.execution.planning.plan import Plan, PlannedRun
+    from mtlscale.execution.rehearsal.dry_run import DryRun
+    from mtlscale.execution.rehearsal.forecast import Forecast, Forecasts
 
 _STATES = ("done", "resume", "retry", "new")
 

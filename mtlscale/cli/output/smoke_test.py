@@ -32,7 +32,7 @@ def run_fast(
     json: bool,
 ) -> None:
     """Run the smoke test and print its results; exit status 1 if something has failed."""
-    from mtlscale.execution.planning.smoke_test import rehearse, shortened
+    from mtlscale.execution.rehearsal.smoke_test import rehearse, shortened
 
     console, started = console_of(quiet=json), time.perf_counter()
     with observer_of(console, shortened(spec), quiet=quiet, json=json) as observer:

@@ -41,7 +41,7 @@ def epochs_bar(console: Console, *, disable: bool = False, unit: str = "epochs")
 def print_results(console: Console, results: Results, files: dict[str, Path]) -> None:
     """Print the leaderboards of an experiment and the folders of its report."""
     from mtlscale.report.formats.terminal import print_sheet
-    from mtlscale.report.tables.sheets import across
+    from mtlscale.report.overall.columns import across
 
     board = results.leaderboard()
     if (across_datasets := board.overall()) is not None:

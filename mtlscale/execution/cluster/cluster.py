@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from mtlscale.config import ResourceSpec, UserError, without_secrets
 from mtlscale.config.registry import import_order
 from mtlscale.execution.cluster import local_ray, token
+from mtlscale.execution.placement import NodeType, runs_at_once
 from mtlscale.execution.ray_internals import internal, shown_entrypoint
 from mtlscale.execution.stopping import handle_again
-from mtlscale.execution.workers.placement import NodeType, runs_at_once
 
 CONNECT_SECONDS = 8.0
 

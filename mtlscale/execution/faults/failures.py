@@ -14,7 +14,7 @@ from mtlscale.config import ResourceSpec
 from mtlscale.execution.events import Noted
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.monitoring import log
-from mtlscale.execution.workers.placement import in_words, needs
+from mtlscale.execution.placement import in_words, needs
 
 NOTE_SECONDS = 60.0
 _BUSY = 2.0  # times as slow as idle, from which on a machine is busy

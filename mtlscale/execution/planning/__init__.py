@@ -1,1 +1,1 @@
-"""Planning of the runs that are left of an experiment: plan, forecast, status, dry run."""
+"""Planning of the runs that are left of an experiment: what is checked, planned, and known of its status."""

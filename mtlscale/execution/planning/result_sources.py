@@ -24,8 +24,8 @@ from mtlscale.execution.planning.status import read_plan
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.submission_schema import EXPERIMENT as CONTRIBUTED
 from mtlscale.records.submission_schema import check_files
-from mtlscale.report.formats.number_format import counted
-from mtlscale.report.tables.merge_experiments import ExperimentRecords, RunSelection, gather
+from mtlscale.report.cells.number_format import counted
+from mtlscale.report.merge_experiments import ExperimentRecords, RunSelection, gather
 from mtlscale.report.tables.planned import lacks_runs, left_out, missing_notes, planned_rows
 from mtlscale.report.tables.published import read_published
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.config import UserError, load_plugin
-from mtlscale.execution.planning.rerun import rerun
+from mtlscale.execution.rehearsal.rerun import rerun
 from mtlscale.execution.submission.trusted_rerun import OUTCOME
 from mtlscale.records import Home, RunRecord
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mtlscale.config import UserError, names
-from mtlscale.execution.planning.rerun import data_of
+from mtlscale.execution.rehearsal.rerun import data_of
 from mtlscale.execution.submission import sandbox
 from mtlscale.execution.submission.validate import Checked
 from mtlscale.records import Home, RunRecord

@@ -29,7 +29,7 @@ from mtlscale.records.submission_schema import (
     records_content,
     records_hash,
 )
-from mtlscale.report.tables.leaderboard import Leaderboard
+from mtlscale.report.leaderboard import Leaderboard
 
 _FLOORS = frozenset(get_args(Floor))
 _CLOSE = 1e-6  # relative: leaderboards are added up in another order elsewhere

@@ -12,9 +12,9 @@ from typing import Any
 
 from mtlscale.execution import temp_files
 from mtlscale.execution.events import EpochEnded, Event, RunEnded
+from mtlscale.execution.placement import needs
 from mtlscale.execution.workers import rendezvous
 from mtlscale.execution.workers.jobs import Job, Options
-from mtlscale.execution.workers.placement import needs
 from mtlscale.execution.workers.trial import Trial
 from mtlscale.execution.workers.worker import Plugin, setup
 

@@ -13,11 +13,11 @@ from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.faults import busy_machine, dumps
 from mtlscale.execution.faults.failures import StartTimeout, because
 from mtlscale.execution.monitoring import log
+from mtlscale.execution.placement import needs
 from mtlscale.execution.ray_internals import internal
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.loopback import torch_config
-from mtlscale.execution.workers.placement import needs
 from mtlscale.execution.workers.train_reports import Reports
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import failed, setup, sources

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mtlscale.report.cells.number_format import counted
 from mtlscale.report.charts.chart import Bars, Chart, Dots, HeatMap, Line, Panel
-from mtlscale.report.formats.number_format import counted
 
 MAX_LINES = 6  # lines or bars that are described one by one
 

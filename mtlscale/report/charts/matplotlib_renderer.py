@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtlscale.report.cells.number_format import count_text
 from mtlscale.report.charts.canvas import new_figure, style
 from mtlscale.report.charts.chart import (
     INK,
@@ -25,7 +26,6 @@ from mtlscale.report.charts.chart import (
     Values,
 )
 from mtlscale.report.charts.colors import LineStyle
-from mtlscale.report.formats.number_format import count_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from mtlscale.report.cells.number_format import decimals, signed
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import DOTTED, Axis, Bars, Chart, ChartText, Dots, HeatMap, Level, Mark, Panel
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles
 from mtlscale.report.charts.label_placement import FAR_FLOOR, without_far_floor
 from mtlscale.report.charts.trade_off import trade_off
-from mtlscale.report.formats.number_format import decimals, signed
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.tables.caveats import colour_key, legend
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
-    from mtlscale.report.tables.leaderboard import Leaderboard
     from mtlscale.report.tables.table import Table
 
 MOST_ROWS = 30  # methods in a chart
@@ -147,11 +146,10 @@ def cost_chart(table: Table, score: str, styles: LineStyles) -> Chart:
     return Chart(panels=[panel], title="Quality and cost", note=f"{note}front.", height=4.6)
 
 
-def leaderboard_charts(board: Leaderboard) -> list[Chart]:
+def leaderboard_charts(tables: Collection[Table]) -> list[Chart]:
     """Return a chart for each data set, best method on top: score with interval and runs, and the gain on each task."""
-    tables = list(board.tables.values())
     least_inches = 1.5 + ROW_INCHES * FEWEST_ROWS
-    shown = tables[: int(MOST_INCHES // least_inches)]
+    shown = list(tables)[: int(MOST_INCHES // least_inches)]
     counts = _rows_each([min(len(table.rows), MOST_ROWS) for table in shown])
 
     hidden = len(tables) - len(shown)

@@ -1,1 +1,1 @@
-"""Output formats: terminal, Markdown, HTML, LaTeX, JSON, notebook."""
+"""Formats of a table and of a page: terminal, Markdown, LaTeX, notebook, HTML."""

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from mtlscale.report.formats.sheet import Sheet, TableCell
+from mtlscale.report.cells.sheet import Sheet, TableCell
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.sheet import Sheet, TableCell
+from mtlscale.report.cells.sheet import Sheet, TableCell
 from mtlscale.report.tables.caveats import failures, legend
 from mtlscale.report.tables.sheets import run_ids, sheets
 from mtlscale.report.tables.takeaway import takeaway

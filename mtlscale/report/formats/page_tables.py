@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mtlscale.report.formats.sheet import PAGE, Column, Sheet
+from mtlscale.report.cells.sheet import PAGE, Column, Sheet
 from mtlscale.report.tables.columns import columns
 from mtlscale.report.tables.sheets import names_of
 from mtlscale.report.tables.table import Table

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mtlscale.report.formats.grid import Grid
-from mtlscale.report.formats.sheet import Column, Sheet
+from mtlscale.report.cells.grid import Grid
+from mtlscale.report.cells.sheet import Column, Sheet
 from mtlscale.report.tables.caveats import colour_key, failures, legend
 from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns
 from mtlscale.report.tables.sheets import names_of

@@ -1,4 +1,4 @@
-"""Columns of the overall leaderboard."""
+"""The table across data sets, and its columns."""
 
 from __future__ import annotations
 
@@ -9,12 +9,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.formats.number_format import EMPTY, counted, points
-from mtlscale.report.formats.sheet import Column, TableCell, number_column
+from mtlscale.report.cells.number_format import EMPTY, counted, points
+from mtlscale.report.cells.sheet import Column, Sheet, TableCell, number_column
 from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, SURE, WORSE, Overall
+from mtlscale.report.overall.takeaway import sentence
+from mtlscale.report.tables.columns import method_column
 
 _ORDER = {BETTER: 3.0, SAME: 2.0, OPEN: 1.0, WORSE: 0.0}
 _MARKS = {BETTER: ("gain", "better"), WORSE: ("loss", "worse")}
+
+
+def across(result: Overall, notes: Sequence[str] = ()) -> Sheet:
+    """Return the table across data sets."""
+    return Sheet(
+        title=f"All {len(result.datasets)} data sets",
+        key="all",
+        caption=f"Methods over {len(result.datasets)} data sets",
+        columns=[method_column(result.rows.index), *columns(result)],
+        numbers=result.rows.reset_index(),
+        text=sentence(result),
+        notes=(*result.notes, *notes),
+        label="All data sets together",
+    )
 
 
 def columns(result: Overall) -> list[Column]:

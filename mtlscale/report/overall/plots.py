@@ -9,10 +9,10 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
+from mtlscale.report.cells.number_format import points as in_points
 from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, ChartText, Dots, Line, Mark, Panel
 from mtlscale.report.charts.colors import LineStyle, LineStyles
 from mtlscale.report.charts.trade_off import trade_off
-from mtlscale.report.formats.number_format import points as in_points
 from mtlscale.report.overall.multi_dataset import Overall
 
 MOST_METHODS = 60  # in a picture; those with the best ranks

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mtlscale.report.formats.number_format import counted, names, points, signed
+from mtlscale.report.cells.number_format import counted, names, points, signed
 from mtlscale.report.overall.multi_dataset import BETTER, SAME, SURE, WORSE, Overall
 from mtlscale.report.stats.ties import tied
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
+from mtlscale.report.cells.number_format import signed
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Chart
 from mtlscale.report.charts.heatmaps import square_map
-from mtlscale.report.formats.number_format import signed
 from mtlscale.report.stats.curves import last_traces
 from mtlscale.report.stats.traces import MOST_METHODS
 

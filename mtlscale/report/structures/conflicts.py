@@ -6,9 +6,9 @@ from typing import Literal
 
 import pandas as pd
 
+from mtlscale.report.cells.number_format import EMPTY, with_width
 from mtlscale.report.charts.chart import INK, Axis, Bars, Chart, Dots, Panel
 from mtlscale.report.charts.colors import LineStyle, colors
-from mtlscale.report.formats.number_format import EMPTY, with_width
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.stats.traces import by_method
 

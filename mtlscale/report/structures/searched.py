@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from mtlscale.config import extensions
 from mtlscale.records import RunRecord
+from mtlscale.report.cells.number_format import file_name
 from mtlscale.report.charts.chart import Chart
 from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.charts.front import front_chart, front_of
 from mtlscale.report.charts.parameter_counts import parameter_chart, sized
-from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.stats.traces import MOST_METHODS, by_method, trace_values, users
 from mtlscale.report.structures.affinities import affinities, affinity_chart
 from mtlscale.report.structures.branching import branching_chart

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtlscale.records import RunRecord
+from mtlscale.report.cells.number_format import count_text
 from mtlscale.report.charts.chart import Axis, Chart, ChartText, Dots, Line, Panel
 from mtlscale.report.charts.colors import LineStyle
-from mtlscale.report.formats.number_format import count_text
 from mtlscale.report.stats.traces import shortened
 
 Tree = Sequence[Sequence[int]]  # stage -> task -> node

@@ -1,1 +1,1 @@
-"""Sensitivity studies over data sets or settings."""
+"""Sensitivity studies over data sets or settings, and tables of what methods learned."""

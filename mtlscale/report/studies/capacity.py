@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.records import RunRecord
+from mtlscale.report.cells.number_format import signed
+from mtlscale.report.cells.sheet import text_sheet
 from mtlscale.report.charts.colors import LineStyles
-from mtlscale.report.formats.number_format import signed
-from mtlscale.report.formats.sheet import text_sheet
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.stats.ties import tied

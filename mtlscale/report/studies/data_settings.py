@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import file_name
+from mtlscale.report.cells.number_format import file_name
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.learning import FRACTION_KEY
 from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame, is_number, spans, value_table

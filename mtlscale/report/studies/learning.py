@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import file_name
+from mtlscale.report.cells.number_format import file_name
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.studies.sensitivity import Lines, Sensitivity, frame, value_table

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import counted, file_name
+from mtlscale.report.cells.number_format import counted, file_name
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame, is_number, spans, value_table

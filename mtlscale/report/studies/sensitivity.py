@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from mtlscale.report.cells.number_format import EMPTY, with_width
+from mtlscale.report.cells.sheet import Sheet, text_sheet
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Axis, Chart, Level, Line, Mark, Panel, ring, tick_texts
 from mtlscale.report.charts.colors import LineStyle, LineStyles, line_styles
-from mtlscale.report.formats.number_format import EMPTY, with_width
-from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.studies.study import Study
 
 FEWEST = 3  # values that make a line

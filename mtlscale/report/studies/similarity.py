@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import signed
+from mtlscale.report.cells.number_format import signed
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.traces import MOST_METHODS
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from mtlscale.records import RunRecord
+from mtlscale.report.cells.sheet import Sheet, text_sheet
 from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Dots, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import LineStyle, LineStyles
-from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.traces import shortened
 from mtlscale.report.studies.similarity import Pair, correlation_rows, mean_score, number, sentence, turned

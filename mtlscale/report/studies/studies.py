@@ -18,7 +18,7 @@ from mtlscale.report.studies.similarity_study import similarity_study
 from mtlscale.report.studies.study import Study
 
 if TYPE_CHECKING:
-    from mtlscale.report.tables.leaderboard import Leaderboard
+    from mtlscale.report.leaderboard import Leaderboard
 
 
 def studies(records: Sequence[RunRecord], board: Leaderboard) -> list[Study]:

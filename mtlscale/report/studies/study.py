@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mtlscale.report.cells.sheet import Sheet
 from mtlscale.report.charts.chart import Chart
 from mtlscale.report.formats.markdown import markdown_section
-from mtlscale.report.formats.sheet import Sheet
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from mtlscale.config import Dimension, Knobs, space_of
 from mtlscale.records import RunRecord, best, score, write_atomically
-from mtlscale.report.formats.sheet import Sheet, text_column
+from mtlscale.report.cells.sheet import Sheet, text_column
 from mtlscale.report.sweeps.search_study import of_sweep, settings_text, short
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Sweep:
         return Sheet(columns=columns, title="search", names=len(names))
 
     def to_rich(self) -> RenderableType:
-        from mtlscale.report.formats.grid import Grid
+        from mtlscale.report.cells.grid import Grid
 
         several = len({dataset for dataset, _ in self.trials}) > 1
         return Grid(self.sheet(("dataset", "method") if several else ("method",)))

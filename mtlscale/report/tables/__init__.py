@@ -1,1 +1,1 @@
-"""Tables of results: the leaderboard and what stands beside it."""
+"""Tables of results: one per data set, and what stands beside it."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from mtlscale.metrics import METRICS
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted, names
+from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, names
 from mtlscale.report.stats.near_zero import Entry
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, smallest_difference
 from mtlscale.report.tables.columns import SURVIVAL, unit_text

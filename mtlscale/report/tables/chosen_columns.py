@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError, nearest
-from mtlscale.report.formats.sheet import Column, Sheet
+from mtlscale.report.cells.sheet import Column, Sheet
 from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.columns import columns
 from mtlscale.report.tables.sheets import caption, names_of

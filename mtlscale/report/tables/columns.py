@@ -11,8 +11,8 @@ import pandas as pd
 
 from mtlscale.config import UserError
 from mtlscale.metrics import FIGURES, metric_info
-from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, decimals
-from mtlscale.report.formats.sheet import Block, Column, TableCell, number_column
+from mtlscale.report.cells.number_format import EMPTY, SCORE_NAMES, decimals
+from mtlscale.report.cells.sheet import Block, Column, TableCell, number_column
 from mtlscale.report.stats.frames import units_column
 from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mtlscale.config import Experiment, Run, UserError, component, plugin_file
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import counted, names
+from mtlscale.report.cells.number_format import counted, names
 from mtlscale.report.tables.protocols import differing_settings
 
 _MAX_LISTED = 3  # settings in a sentence

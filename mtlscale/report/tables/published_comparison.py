@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import FIGURES, higher_is_better, relative_gain
-from mtlscale.report.formats.number_format import EMPTY, with_width
-from mtlscale.report.formats.sheet import Column, Sheet, text_column
+from mtlscale.report.cells.number_format import EMPTY, with_width
+from mtlscale.report.cells.sheet import Column, Sheet, text_column
 from mtlscale.report.stats import statistics
 from mtlscale.report.tables.published import PublishedTable
 

@@ -1,17 +1,14 @@
-"""The tables of a leaderboard as texts: of each data set, across data sets, of pairs of methods and of run ids."""
+"""The tables of a leaderboard as texts: of each data set, of pairs of methods and of run ids."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.formats.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
-from mtlscale.report.formats.sheet import Column, Sheet, TableCell, number_column, text_column, text_sheet
-from mtlscale.report.overall.columns import columns as overall_columns
-from mtlscale.report.overall.takeaway import sentence
+from mtlscale.report.cells.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
+from mtlscale.report.cells.sheet import Column, Sheet, TableCell, number_column, text_column, text_sheet
 from mtlscale.report.stats.fronts import Fronts, preference_text
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, half_width
 from mtlscale.report.tables.caveats import legend
@@ -19,8 +16,7 @@ from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
-    from mtlscale.report.overall.multi_dataset import Overall
-    from mtlscale.report.stats.pairwise import Pairwise
+    from mtlscale.report.tables.pairwise import Pairwise
     from mtlscale.report.tables.table import Table
 
 _MARKS = {BETTER: " ▲", WORSE: " ▼"}  # beside a difference that a test finds, for readers who see no colours
@@ -93,20 +89,6 @@ def rays(table: Table, front: Fronts) -> Sheet:
         "central ray.",
         legend="on the front: seeds for which no other network of the row is better in all tasks.",
         label=f"{table.dataset}: the rays",
-    )
-
-
-def across(overall: Overall, notes: Sequence[str] = ()) -> Sheet:
-    """Return the table across data sets."""
-    return Sheet(
-        title=f"All {len(overall.datasets)} data sets",
-        key="all",
-        caption=f"Methods over {len(overall.datasets)} data sets",
-        columns=[method_column(overall.rows.index), *overall_columns(overall)],
-        numbers=overall.rows.reset_index(),
-        text=sentence(overall),
-        notes=(*overall.notes, *notes),
-        label="All data sets together",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mtlscale.report.formats.number_format import SCORE_NAMES, about, counted, names, number_word, signed
+from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, names, number_word, signed
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, SAME, WORSE, half_width
 from mtlscale.report.tables.caveats import smallest, unit
 from mtlscale.report.tables.table import Table

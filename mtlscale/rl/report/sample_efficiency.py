@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.records import Epoch, RunRecord
+from mtlscale.report.cells.number_format import file_name
+from mtlscale.report.cells.sheet import Sheet, text_sheet
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.colors import LineStyles
-from mtlscale.report.formats.number_format import file_name
-from mtlscale.report.formats.sheet import Sheet, text_sheet
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
 from mtlscale.report.studies.sensitivity import Sensitivity

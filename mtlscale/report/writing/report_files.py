@@ -8,12 +8,12 @@ from pathlib import Path
 
 from mtlscale.records import Ledger, RunRecord, write_atomically
 from mtlscale.report.formats.markdown import markdown_cell, markdown_section
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.overall.columns import across
 from mtlscale.report.stats.curves import with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
+from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.studies.studies import studies
-from mtlscale.report.tables.leaderboard import Leaderboard
-from mtlscale.report.tables.method_tables import method_tables
-from mtlscale.report.tables.sheets import across
 
 
 def write_report(
@@ -31,10 +31,10 @@ def write_report(
     The ledger has the epochs of records that lack them; the board is given where tables are not read as usual.
     """
     from mtlscale.report.charts.canvas import save
-    from mtlscale.report.charts.dataset_charts import drawn_rows, pictures
     from mtlscale.report.charts.matplotlib_renderer import draw
     from mtlscale.report.charts.scores import leaderboard_charts
-    from mtlscale.report.formats.html import page
+    from mtlscale.report.writing.dataset_charts import drawn_rows, pictures
+    from mtlscale.report.writing.html import page
 
     board = Leaderboard.from_records(records) if board is None else board
     if ledger is not None:
@@ -62,7 +62,7 @@ def write_report(
     files = {kind: folder / file for kind, (file, _) in texts.items()}
     for kind, (_, text) in texts.items():
         write_atomically(files[kind], text.encode())
-    files["png"] = save(draw(*leaderboard_charts(board)), folder / "leaderboard.png")
+    files["png"] = save(draw(*leaderboard_charts(board.tables.values())), folder / "leaderboard.png")
     for kind, charts in pictures(records, board):
         files[kind] = save(draw(*charts), folder / "pictures" / f"{kind}.png")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.sheet import Sheet, text_sheet
+from mtlscale.report.cells.sheet import Sheet, text_sheet
 from mtlscale.report.stats.traces import last_values, trace_values
 from mtlscale.report.structures.conflicts import conflict_ratios, conflict_texts
 from mtlscale.report.studies.similarity import similarity_rows

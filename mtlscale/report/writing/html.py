@@ -8,21 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from mtlscale.records import RunRecord
+from mtlscale.report.cells.number_format import counted
+from mtlscale.report.cells.sheet import PAGE, Sheet, text_sheet
 from mtlscale.report.charts.colors import LineStyles, page_looks
 from mtlscale.report.formats.glossary import glossary
-from mtlscale.report.formats.number_format import counted
 from mtlscale.report.formats.page_tables import main_sheet, split_sheets
 from mtlscale.report.formats.pages import drawings, rendered
-from mtlscale.report.formats.sheet import PAGE, Sheet, text_sheet
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.overall.columns import across
 from mtlscale.report.overall.multi_dataset import Overall
 from mtlscale.report.stats.frames import by_dataset, newest
+from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.studies.study import Study
 from mtlscale.report.tables.caveats import colour_key, failures, legend
 from mtlscale.report.tables.columns import by_block, columns
-from mtlscale.report.tables.leaderboard import Leaderboard
-from mtlscale.report.tables.method_tables import method_tables
-from mtlscale.report.tables.sheets import across, rays, run_ids
+from mtlscale.report.tables.sheets import rays, run_ids
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 
@@ -81,7 +82,7 @@ def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: s
 def _section(
     table: Table, number: int, runs: Sequence[RunRecord], board: Leaderboard, styles: LineStyles
 ) -> dict[str, Any]:
-    from mtlscale.report.charts.dataset_charts import page_charts
+    from mtlscale.report.writing.dataset_charts import page_charts
 
     few_datasets = len(board.tables) <= FEW_DATASETS
     size = PAGE if few_datasets else SMALL_PAGE

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from mtlscale.report.formats.number_format import EMPTY
-from mtlscale.report.formats.sheet import Column, Sheet, TableCell
+from mtlscale.report.cells.number_format import EMPTY
+from mtlscale.report.cells.sheet import Column, Sheet, TableCell
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

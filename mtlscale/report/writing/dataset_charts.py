@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mtlscale.records import RunRecord
+from mtlscale.report.cells.number_format import file_name
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Chart, of_file
 from mtlscale.report.charts.colors import LineStyles, page_looks
@@ -13,13 +14,12 @@ from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
 from mtlscale.report.charts.front import rays_chart
 from mtlscale.report.charts.heatmaps import heat_chart, matrices
 from mtlscale.report.charts.scores import cost_chart, gain_bars, gain_map, score_chart, score_column
-from mtlscale.report.formats.number_format import file_name
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.structures.searched import structure_charts
 
 if TYPE_CHECKING:
-    from mtlscale.report.tables.leaderboard import Leaderboard
+    from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.tables.table import Table
 
 MOST_CURVES = 12  # methods of a page with curves and weights; the tables hold all

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError
-from mtlscale.report.formats.sheet import Sheet
-from mtlscale.report.tables.merge_experiments import MergedRecords
+from mtlscale.report.cells.sheet import Sheet
+from mtlscale.report.merge_experiments import MergedRecords
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from mtlscale.report.tables.leaderboard import Leaderboard
+    from mtlscale.report.leaderboard import Leaderboard
 
 FORMATS = ("terminal", "markdown", "csv", "json", "latex", "html")
 _ALIASES = {"table": "terminal", "md": "markdown", "tex": "latex"}
@@ -64,13 +64,13 @@ class DisplayedLeaderboard:
     def text(self, form: str) -> str:
         """Return the text in any format but the terminal's."""
         if form == "json":
-            from mtlscale.report.formats.json_text import json_text
+            from mtlscale.report.writing.json_text import json_text
 
             tables, gathered = list(self.board.tables.values()), self.merged
             return json_text(tables, gathered.records_shown(), gathered.sources, self.overall, self.pairs)
 
         if form == "html":
-            from mtlscale.report.formats.html import page
+            from mtlscale.report.writing.html import page
 
             # The figures of the page need the rows that others are compared with.
             return page(

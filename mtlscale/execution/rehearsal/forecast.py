@@ -19,8 +19,8 @@ from mtlscale.config import Run, changed, from_plugin
 from mtlscale.data.readers.reader_selection import OnDisk, bound, needed
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.planning.check import parameters
-from mtlscale.execution.planning.dry_run import DryRun
 from mtlscale.execution.planning.reader_report import processes_per_node
+from mtlscale.execution.rehearsal.dry_run import DryRun
 from mtlscale.execution.tuning.sweep import SweepPlan
 from mtlscale.execution.workers.jobs import Batched
 from mtlscale.records import Home, Ledger, RunRecord

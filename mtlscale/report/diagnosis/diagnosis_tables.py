@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtlscale.records import Diagnosis, Matrix
-from mtlscale.report.diagnosis_page import as_table, two_groups
-from mtlscale.report.formats.grid import Grid
-from mtlscale.report.formats.sheet import Sheet, text_column, text_sheet
+from mtlscale.report.cells.grid import Grid
+from mtlscale.report.cells.sheet import Sheet, text_column, text_sheet
+from mtlscale.report.diagnosis.diagnosis_page import as_table, two_groups
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -16,8 +16,8 @@ from mtlscale.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mtlscale.report.formats.sheet import Sheet
-    from mtlscale.report.tables.merge_experiments import ExperimentRecords
+    from mtlscale.report.cells.sheet import Sheet
+    from mtlscale.report.merge_experiments import ExperimentRecords
     from mtlscale.report.tables.table import Table
 
 SCHEMA = 1  # raised when a name goes or changes its meaning; new names may come at any time

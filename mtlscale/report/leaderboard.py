@@ -30,10 +30,10 @@ from mtlscale.report.stats.frames import (
     value_frame,
 )
 from mtlscale.report.stats.fronts import fronts, higher, is_ray
-from mtlscale.report.stats.gains import deltas, of_same_seed
 from mtlscale.report.stats.item_intervals import intervals
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution, survival
+from mtlscale.report.tables.gains import deltas, of_same_seed
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
 from mtlscale.report.tables.table import IDLE, Table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from mtlscale.records import NEAR_ZERO, ROUNDING
-from mtlscale.report.formats.number_format import EMPTY, signed
+from mtlscale.report.cells.number_format import EMPTY, signed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError, nearest
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.number_format import listed
+from mtlscale.report.cells.number_format import listed
 from mtlscale.report.stats.frames import by_dataset, latest, method_of
 from mtlscale.report.tables.protocols import Protocol, differing_settings, identity, selection, splits_by_seed
 
 if TYPE_CHECKING:
-    from mtlscale.report.tables.leaderboard import Leaderboard, Planned
+    from mtlscale.report.leaderboard import Leaderboard, Planned
     from mtlscale.report.tables.published import Published
 
 
@@ -69,7 +69,7 @@ class MergedRecords:
 
         Ranks and corrections of tests are over all rows: asking for fewer makes nothing more certain.
         """
-        from mtlscale.report.tables.leaderboard import Leaderboard
+        from mtlscale.report.leaderboard import Leaderboard
         from mtlscale.report.tables.published import Published
 
         tables = [table for source in self.sources if source.published for table in source.published.tables]

@@ -1,0 +1,1 @@
+"""The diagnosis of a suite as a page, as tables and as its trial."""
