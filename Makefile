@@ -65,10 +65,14 @@ test-newest:
 	build/newest/bin/python -m pip install --quiet --upgrade --editable '.[dev]'
 	build/newest/bin/python -m pytest $(TESTS)
 
+# uv, since pip tries versions for an hour here; tools of checks (dev, docs) are left free.
+LOWEST := $(foreach extra,test vectors mat text backbones cluster nas rl onnx tensorboard wandb,--extra $(extra))
+
 test-lowest:
 	$(PYTHON) -m venv --clear build/lowest
-	$(PYTHON) tests/lowest_versions.py pyproject.toml > build/lowest/constraints.txt
-	build/lowest/bin/python -m pip install --quiet --constraint build/lowest/constraints.txt --editable '.[dev]'
+	build/lowest/bin/python -m pip install --quiet uv
+	build/lowest/bin/uv pip compile --quiet --resolution lowest-direct $(LOWEST) pyproject.toml -o build/lowest/constraints.txt
+	VIRTUAL_ENV=build/lowest build/lowest/bin/uv pip install --quiet --constraint build/lowest/constraints.txt --editable '.[dev]'
 	build/lowest/bin/python -m pytest $(TESTS)
 
 lint: install
