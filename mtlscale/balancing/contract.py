@@ -196,11 +196,7 @@ class _NeverReturnsError(UserError):
 
 
 def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:
-    """Return what the call returns, made in a thread that may be left behind.
-
-    Raises:
-        UserError: If it has not returned after `_PATIENCE` seconds.
-    """
+    """Return what the call returns, made in a thread that is left behind after `_PATIENCE` seconds."""
     results: list[Any] = []
     errors: list[BaseException] = []
 
@@ -427,10 +423,7 @@ def _part(balancer: Balancer, state: State, index: Tensor, per_row: tuple[str, .
 def _whole(
     balancer: Balancer, state: State, after: State, index: Tensor, tasks: int = 0, per_row: tuple[str, ...] = ()
 ) -> State:
-    """Return the state of all tasks: `after` for the tasks `index` [S], `state` for the others.
-
-    Rows that did not exist before the call are zeros for the other tasks.
-    """
+    """Return the state of all tasks: `after` for the tasks `index` [S], `state` or else zeros for the others."""
     result = dict(after)
 
     for key in balancer.per_task:

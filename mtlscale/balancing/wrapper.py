@@ -72,11 +72,7 @@ class Wrapper(Balancer):
 
 
 def _built(wrapper: str, of: str | Mapping[str, Any]) -> Balancer:
-    """Build the wrapped balancer from its name, `{name: settings}`, or the form in which a run's spec keeps it.
-
-    Raises:
-        UserError: If there is no such balancer, or if it returns no weight per task at each step.
-    """
+    """Build the wrapped balancer from its name, `{name: settings}`, or the form in which a run's spec keeps it."""
     if isinstance(of, str):
         name, options = of, {}
     elif "name" in of:

@@ -226,11 +226,7 @@ class BatchedUpdate:
         return stats if self._balances else replace(stats, balanced=stats.present)
 
     def _balance(self, stats: StepStats, k: Tensor | None, step: int) -> Tensor:
-        """Return the weights [B, T] of the shared updates.
-
-        Raises:
-            Leaving: If a trial's weights are not finite.
-        """
+        """Return the weights [B, T] of the shared updates."""
         if not self._balances:
             return stats.present.to(torch.float64)
         state = with_hints(self._first_balancer, self.state, self.precision, stats.scale)

@@ -149,11 +149,7 @@ class Storage:
         return ["/".join(str(path).split("/")[-parts:]) for path in paths]
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns, repeated as long as the storage does not answer.
-
-        Raises:
-            UserError: If it has not answered in time.
-        """
+        """Return an attempt's result; repeat the attempt while the storage is away, for `_patience` seconds at most."""
         began, pause = time.monotonic(), _FIRST_PAUSE
         waited = False
         while True:

@@ -261,11 +261,7 @@ _NON_FINITE = ("NaN", "Infinity", "-Infinity")  # numbers that JSON lacks, as re
 
 
 def _record(line: bytes) -> RunRecord:
-    """Parse the line of a record, in which a number is a number and no text.
-
-    Raises:
-        ValidationError: If it is no record.
-    """
+    """Parse a record's line strictly: a number is no text, except for NaN and infinities."""
     try:
         return RunRecord.model_validate_json(line, strict=True)
     except ValidationError as error:

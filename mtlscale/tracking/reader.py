@@ -246,10 +246,7 @@ def _as_planned(records: Sequence[RunRecord], settings: dict[str, Any]) -> list[
 
 
 def _artifact_texts(runs: Sequence[Any], name: str, uri: str) -> list[bytes | None]:
-    """Return a file of each of these runs, None for a run that has none.
-
-    Local files are read where they are; others are downloaded, many at once.
-    """
+    """Return a file of each of these runs, None for a run that has none; remote files are read in parallel."""
     database = database_file(uri)
 
     def text(info: Any, folder: Path) -> bytes | None:

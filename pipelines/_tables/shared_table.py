@@ -311,11 +311,7 @@ class SharedTable:
         return columns
 
     def _group(self, columns: Sequence[TableColumn]) -> int | None:
-        """Return the position of the column that groups samples.
-
-        Raises:
-            UserError: If it is no input of categories.
-        """
+        """Return the position of the column that groups samples, which must be an input of categories."""
         position = 0
         for column in columns if self.grouped else ():
             if column.name == self.grouped:

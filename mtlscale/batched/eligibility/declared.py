@@ -50,11 +50,9 @@ def check_declared(runs: Sequence[Run], data: PreparedData, device: torch.device
 
 
 def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -> BatchingDifference | None:
-    """Return the difference of the first trial's step, in float64, when it is batched between two others.
-
-    The others have other parameters and, where there are any, other knobs of the balancer.
-    """
+    """Return how the first trial's step, in float64, changes when it is batched between two others."""
     first = _exact(runs[0], runs[0].seed)
+    # The others have other parameters and, where there are any, other knobs of the balancer.
     neighbour = next((run for run in runs if run.parts.balancer != first.parts.balancer), runs[-1])
     neighbour = _exact(neighbour, first.seed)
 
@@ -149,10 +147,7 @@ def _compare(session: Session, result: StepResult, batched: BatchedSession, posi
 
 
 def _more_than_parameters(run: Run, data: PreparedData, session: Session) -> BatchingDifference | None:
-    """Return a difference where a step of the network alone changed anything but parameters.
-
-    A batch of trials has one network, so other changes would be lost.
-    """
+    """Return a difference where a step changed more than parameters: a batch of trials shares one network."""
     before = dict(build_model(run, data.suite)[0].named_buffers())
     buffers_moved = not _all_close(before, dict(session.model.named_buffers()))
     if buffers_moved or session.model.traces() or extra_parameters(session.model):

@@ -429,11 +429,7 @@ def load_installed() -> None:
 
 
 def _classes_of(modules: Sequence[ModuleType], where: str) -> dict[tuple[str, str], type[Component]]:
-    """Return (kind, name) -> component that modules define.
-
-    Raises:
-        UserError: If one cannot be named, described and run; the message begins with `where`.
-    """
+    """Return (kind, name) -> component that modules define; errors begin with `where`."""
     classes: dict[tuple[str, str], type[Component]] = {}
     for module in modules:
         for value in vars(module).values():

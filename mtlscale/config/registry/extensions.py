@@ -51,11 +51,6 @@ def _declared() -> tuple[dict[str, list[str]], ...]:
 
 
 def _checked(module: str, extends: Any) -> dict[str, list[str]]:
-    """Return a module's `EXTENDS`.
-
-    Raises:
-        UserError: If it names an unknown point, or is no table of texts.
-    """
     for point, targets in dict(extends).items():
         if point not in POINTS:
             raise UserError(f"{module}: unknown extension point {point!r}; {nearest(point, list(POINTS))}")

@@ -159,10 +159,7 @@ class EpochPlan:
 
 
 def _worker(rows: RowIndices, batch: int, row_count: int, world: int) -> RowIndices:
-    """Return the worker that has the sample at each of these positions in the epoch.
-
-    Workers have contiguous parts of each batch, whose sizes differ by at most one, the larger ones first.
-    """
+    """Return the worker of each position: contiguous parts of each batch, sizes differ by at most 1, larger first."""
     position_in_batch = rows % batch
     length = np.minimum(batch, row_count - (rows - position_in_batch))
     small, larger = length // world, length % world

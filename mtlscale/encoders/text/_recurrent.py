@@ -69,10 +69,7 @@ class RecurrentModule(WordModule):
         return total / read.to(total)[:, None]
 
     def _padded(self, embedded: Tensor, read: Tensor) -> Tensor:
-        """Return the same as `_packed` by running over all of L, for a device.
-
-        Packing would make the host wait for the lengths, once per stream.
-        """
+        """Return what `_packed` does by running over all of L: on a device, packing would wait for the lengths."""
         positions = torch.arange(embedded.shape[1], device=embedded.device)
         inside = (positions < read[:, None]).unsqueeze(2)
         outputs = self.lstm(embedded)[0] if self.directions == 1 else both_ways(self.lstm, embedded, read)

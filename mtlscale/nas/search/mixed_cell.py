@@ -189,10 +189,7 @@ class LeavingStates(nn.Module):
         return mixed if total is None else total + mixed
 
     def _place_weights(self) -> None:
-        """Register where in these matrices each weight stands.
-
-        What all edges out of a state have in common is one column.
-        """
+        """Register where each weight stands in the matrices; all edges out of a state share its common column."""
         per_edge = {"dilated": DILATED, "separable": SEPARABLE, "halved": ("skip",)}
         columns = {
             kind: [(name, [edge]) for name in names for edge in self.of[name]] for kind, names in per_edge.items()

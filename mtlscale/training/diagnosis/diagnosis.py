@@ -122,11 +122,7 @@ def _sample_matrices(suite: TaskSuite, taken: dict[str, Samples], left_out: dict
 def _measured_networks(
     trainers: Iterable[Trainer], networks: int, steps: int, tell: Tell | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return initial cosines, affinities and final cosines [P, T, T], measured P times.
-
-    The measurements are the `PARTS` batches of one network, or the networks where there are several: their heads'
-    initial signs differ as those of batches do not.
-    """
+    """Return initial cosines, affinities and final cosines [P, T, T], of P batches of one network or P networks."""
     report, reports_per_network = tell or (lambda done, total: None), 3 * PARTS
     measured = [
         _measured(trainer, steps, reports_per_network * number, reports_per_network * networks, report)
@@ -134,6 +130,7 @@ def _measured_networks(
     ]
 
     before, affinities, after = (
+        # Networks differ in their heads' initial signs, as batches do not.
         parts[0] if networks == 1 else torch.stack([part.nanmean(0) for part in parts])
         for parts in zip(*measured, strict=True)
     )
@@ -204,10 +201,7 @@ def cosines(
 
 
 def _measured(trainer: Trainer, steps: int, done: int, total: int, tell: Tell) -> tuple[Tensor, Tensor, Tensor]:
-    """Return initial cosines, affinities on the way, and final cosines of one network, [PARTS, T, T] each.
-
-    Both cosines are on the same batches, the first of the sample order.
-    """
+    """Return initial cosines, affinities on the way, and final cosines of one network, [PARTS, T, T] each."""
 
     def compared(done: int) -> Tensor:
         main, tables = trainer.session.main, []
@@ -219,6 +213,7 @@ def _measured(trainer: Trainer, steps: int, done: int, total: int, tell: Tell) -
             tell(done + len(tables), total)
         return torch.stack(tables)
 
+    # Both cosines are on the same batches, the first of the sample order.
     before = compared(done)
     model = trainer.model
     assert isinstance(model, AffinityModule)
@@ -315,12 +310,9 @@ def _covariances(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str
 
 
 def _features(suite: TaskSuite, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the features [N, d] of each task's inputs.
-
-    Vectors and small images stay as they are; large images are averaged down. Texts are the means of fixed random word
-    vectors, less the mean of all, which every two texts have in common.
-    """
+    """Return the features [N, d] of each task's inputs, at most about `FEATURES` for images."""
     if suite.input_kind == "tokens":
+        # Texts are means of fixed random word vectors, less the mean that every two texts share.
         vectors = torch.randn(suite.vocabulary_size or 0, WORDS, generator=torch.Generator().manual_seed(0))
         vectors[0] = 0  # padding
         averages = [
@@ -337,10 +329,7 @@ def _features(suite: TaskSuite, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _labels(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str, str]) -> Tensor | None:
-    """Return the correlations [T, T] of the labels; None where there is none.
-
-    What is left out, and why, goes into `left_out`.
-    """
+    """Return the correlations [T, T] of the labels, or None; `left_out` receives what has none, and why."""
     if suite.inputs != "shared":
         left_out["labels"] = "each task has samples of its own, so that no sample has two labels"
         return None

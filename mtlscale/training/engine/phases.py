@@ -457,13 +457,11 @@ def _labelled(batches: Batches, stream: str, task: str, index: Tensor) -> bool:
 
 
 def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches, share: Mapping[str, Tensor] | None) -> int | None:
-    """Return the steps of an epoch; None leaves them to the sampler.
-
-    Where the settings leave them open, unlabelled streams do not make an epoch longer.
-    """
+    """Return the steps of an epoch; None leaves them to the sampler."""
     if spec.steps_per_epoch is not None or not suite.unlabelled:
         return spec.steps_per_epoch
     sizes = batches.sizes if share is None else {stream: len(index) for stream, index in share.items()}
+    # Unlabelled streams do not make an epoch longer.
     largest = max(size for stream, size in sizes.items() if suite.streams[stream])
     return -(-largest // spec.batch_size)
 

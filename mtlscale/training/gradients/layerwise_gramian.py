@@ -150,19 +150,13 @@ def _chosen(losses: Losses | None, strategy: GradientStrategy) -> list[_Chosen]:
 
 
 def _sends_less(layer: Layer, rows: int, tasks: int) -> bool:
-    """Return whether a layer's inputs and output gradients are less than the tasks' gradients.
-
-    The latter go around twice.
-    """
+    """Return whether a layer's inputs and output gradients are less than the tasks' gradients, sent twice."""
     sent = rows * ((1 if layer.embedding else layer.fan_in) + tasks * layer.fan_out)
     return sent < 2 * tasks * layer.fan_in * layer.fan_out
 
 
 def _shape(losses: Losses | None, strategy: GradientStrategy) -> tuple[int, ...] | None:
-    """Return what the choice depends on where it is known without reading the graph, else None.
-
-    It is known for one worker and layers of as many rows as the representation has.
-    """
+    """Return the number of tasks and the representation's shape if the choice depends on these alone, else None."""
     if (
         losses is None
         or losses.representation is None
@@ -170,14 +164,12 @@ def _shape(losses: Losses | None, strategy: GradientStrategy) -> tuple[int, ...]
         or not strategy.partition.vectorised
     ):
         return None
+    # So it is for one worker and layers of as many rows as the representation has.
     return (len(losses.tasks), *losses.representation.shape)
 
 
 def _rows_of_all(rows: list[int], workers: Workers, device: torch.device) -> list[int]:
-    """Return the rows of each layer on all workers, as if each worker had as many as the one that has most.
-
-    Return none where the workers' layers differ, as where one has no sample.
-    """
+    """Return each layer's rows, as many on every worker as on the fullest one; none where layers differ."""
     local_rows = torch.zeros(_MOST_LAYERS + 1, dtype=torch.int64)
     local_rows[: len(rows) + 1] = torch.tensor([len(rows), *rows])
     table = workers.gather(local_rows.to(device)).cpu()
@@ -190,10 +182,7 @@ def _rows_of_all(rows: list[int], workers: Workers, device: torch.device) -> lis
 def _differentiated(
     z: Tensor, at_z: Tensor, layers: Sequence[_Chosen], others: Sequence[int], partition: Partition
 ) -> tuple[list[Tensor], list[Gradients]]:
-    """Return the gradients at the layers' outputs [T, ...], use by use, and the other parameters' gradients by task.
-
-    `others` are the positions of these other parameters.
-    """
+    """Return gradients [T, ...] at the layers' outputs, use by use, and by task those of parameters at `others`."""
     edges = [edge for entry in layers for edge in entry.layer.edges]
     targets: Any = [*edges, *(partition.shared[index] for index in others)]
 
@@ -212,10 +201,7 @@ def _differentiated(
 def _everywhere(
     found: Sequence[tuple[Tensor, Tensor]], most: Sequence[int], workers: Workers
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return all workers' rows of each layer: inputs [n, i] or ids [n], and deltas [T, n, o].
-
-    Rows are zeros where a worker has fewer than `most`.
-    """
+    """Return all workers' inputs [n, i] or ids [n], and deltas [T, n, o], of each layer, zero-padded to `most`."""
     padded = []
     for (inputs, deltas), count in zip(found, most, strict=True):
         missing = count - len(inputs)

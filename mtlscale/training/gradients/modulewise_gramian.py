@@ -144,11 +144,7 @@ def _plain(
     *,
     retain: bool,
 ) -> Gradients:
-    """Return the gradients of the losses times `factors` [T] and of an objective's terms, if there are any.
-
-    The losses take one backward pass, to the parameters that are not noticed, and the terms another. The gradients are
-    in the order of `Partition.all`.
-    """
+    """Return the gradients of the losses times `factors` [T], and of an objective's terms, as `Partition.all` lists."""
     total: Tensor | None = None
     extra: Tensor | None = None
     for losses in micro:
@@ -165,6 +161,7 @@ def _plain(
     reached = [*range(shared), *range(own_end, len(everything))]
 
     gradients: Gradients = [None] * len(everything)
+    # One backward pass for the losses, to parameters that are not noticed; one for the terms.
     for loss, indices, keep in ((total, unnoticed, retain or extra is not None), (extra, reached, retain)):
         if loss is not None and loss.requires_grad and indices:
             targets = [everything[index] for index in indices]

@@ -384,10 +384,7 @@ class GradientStrategy:
         earlier: TaskGradients | None = None,
         at_heads: list[AtHeads] | None = None,
     ) -> tuple[TaskGradients, Tensor, Tensor | float]:
-        """Return a step's gradients and table, summed over workers.
-
-        Return also the factors from what was differentiated to the sums of losses.
-        """
+        """Return a step's gradients and table, summed over workers, and the factors from these to sums of losses."""
         factors, sizes = self.factors(asked)
         g = collect(micros, self.partition, factors, asked.loss_scale, earlier, at_heads)
         table = self.table(g)
@@ -428,10 +425,8 @@ class GradientStrategy:
         return not self.partition.independent and len(self.names) > 1
 
     def _with_gradients(self, stats: StepStats, g: TaskGradients) -> StepStats:
-        """Return the statistics by which a task is at rest only if its gradients are 0, too.
-
-        Products tell this of other balancers' tasks.
-        """
+        """Return the statistics by which a task is at rest only if its gradients are 0, too."""
+        # Of other balancers' tasks, Gramians tell this.
         by_rows = isinstance(self.balancer, JacobianBalancer | ValidationBalancer)
         if not by_rows or not self._balances or torch.equal(stats.balanced, stats.present):
             return stats
@@ -487,10 +482,7 @@ def densify(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
 
 
 def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
-    """Sum `.grad` over workers.
-
-    A parameter that has a gradient on no worker has none afterwards: an optimiser with momentum would move it.
-    """
+    """Sum `.grad` over workers."""
     missing = [p for p in parameters if p.grad is None]
     owner_counts = parameters[0].new_tensor([float(p.grad is not None) for p in parameters])
     for parameter in missing:
@@ -498,17 +490,15 @@ def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None
     workers.sum_many([*(p.grad for p in parameters if p.grad is not None), owner_counts])
     if missing:
         for parameter, count in zip(parameters, owner_counts.tolist(), strict=True):
+            # An optimiser with momentum would move a parameter of zero gradient.
             parameter.grad = parameter.grad if count else None
 
 
 def _seeded(
     root: Tensor | None, tasks: Sequence[int], factors: Tensor, term: Tensor | None, loss_scale: float
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the outputs of a backward pass with the gradients it starts from.
-
-    These are the sums of losses `root` [n] with the factors [T] of their tasks, and a term with 1, all times the
-    loss scale. No loss is multiplied or added up in the graph, which small networks would notice.
-    """
+    """Return the outputs of a backward pass, sums of losses `root` [n] and a term, with the gradients at them."""
+    # Seeds instead of products and sums in the graph, which small networks would notice.
     outputs, seeds = [], []
     if root is not None and root.requires_grad:
         by_sum = factors if list(tasks) == list(range(len(factors))) else factors[list(tasks)]

@@ -246,10 +246,7 @@ class Update:
         return collect([micro], self.partition, factors, self.loss_scale, earlier)
 
     def _draft(self, asked: Asked) -> Draft:
-        """Draft the update by the cheapest strategy that gives the balancer what it needs.
-
-        Weights that were made for other tasks than the step has are not kept: it is balanced anew.
-        """
+        """Draft the update by the cheapest strategy that gives the balancer what it needs."""
         if asked.reused is None:
             return self._by_strategy(asked)
         if len(asked.micros) == 1:
@@ -257,6 +254,7 @@ class Update:
         try:
             return self._by_strategy(asked)
         except OtherTasks:
+            # Weights made for other tasks are of no use: balance anew.
             return self._by_strategy(replace(asked, reused=None))
 
     def _by_strategy(self, asked: Asked) -> Draft:
@@ -321,10 +319,7 @@ class Update:
         return StepResult(losses, torch.full_like(losses, float("nan")), balanced, skipped=True)
 
     def _bad_gradient(self, asked: Asked) -> Diverged:
-        """Return the exception for `.grad` that is not finite; it names the tasks as far as they can be told.
-
-        The gradients of shared parameters are told apart where the losses can be differentiated again.
-        """
+        """Return the exception for `.grad` that is not finite; it names the tasks as far as they can be told."""
         partition, device = self.partition, self.device
         rows = [[p.grad for p in group if p.grad is not None] for group in partition.own]
         bad = torch.stack([~finite(row, device) for row in rows]).to(torch.float64)

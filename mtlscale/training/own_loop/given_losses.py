@@ -139,10 +139,7 @@ DIFFERENTIATED = (
 
 
 def _is_scaled(loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
-    """Return whether a loss was multiplied by the scaler's scale, perhaps before a mean or a division.
-
-    Only numbers on the host are compared by their value: others would have to be copied from their device.
-    """
+    """Return whether a loss was multiplied by the scaler's scale, perhaps before a mean or a division."""
     scale = scaler._scale
     node: Any = loss.grad_fn
     for _ in range(_LONGEST_CHAIN):
@@ -154,6 +151,7 @@ def _is_scaled(loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
                     continue
                 if factor.data_ptr() == scale.data_ptr():
                     return True
+                # Values on a device would have to be copied to be compared.
                 if factor.device.type == "cpu" and scale.device.type == "cpu" and factor.item() == scale.item():
                     return True
         following = [entry for entry, _ in node.next_functions if entry is not None]
