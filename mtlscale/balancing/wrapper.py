@@ -63,7 +63,6 @@ class Wrapper(Balancer):
         return self._with_own(self.inner.on_epoch_end(losses, self._of_inner(state)), state)
 
     def _of_inner(self, state: State) -> State:
-        """Return the entries that belong to the wrapped balancer."""
         return {name: value for name, value in state.items() if name not in self.own}
 
     def _with_own(self, inner_state: State, state: State) -> State:

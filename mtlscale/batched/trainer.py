@@ -201,7 +201,6 @@ class BatchedTrainer:
         self._keep([trial for trial in range(len(self.runs)) if trial not in places])
 
     def _keep(self, places: list[int]) -> Tensor:
-        """Keep only the trials at these positions."""
         index = self.session.keep(places)
         self.best = [value[index] for value in self.best]
         self.at, self.selections = [self.at[i] for i in places], [self.selections[i] for i in places]

@@ -75,12 +75,11 @@ class BatchedUpdate:
 
     @property
     def _first_balancer(self) -> Balancer:
-        """The balancer that is asked for what those of all trials have in common."""
+        """The balancer to ask for what all trials' balancers have in common."""
         return self.balancers[0]
 
     @property
     def _balances(self) -> bool:
-        """True where there is anything to balance."""
         return not self.layout.independent and len(self.names) > 1
 
     @property

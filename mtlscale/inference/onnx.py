@@ -118,7 +118,6 @@ def _export(network: nn.Module, example: Tensor, names: Sequence[str], path: Pat
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the root cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -279,7 +279,6 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _line_of(content: bytes, error: ValidationError) -> int | None:
-    """Return the approximate line of the first problem's key."""
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         match = re.search(r"line (\d+)", str(problem["msg"]))

@@ -126,7 +126,6 @@ def seen_inputs(tasks: Mapping[str, Vectors]) -> dict[str, int]:
 
 
 def _as_bytes(vectors: Vectors, split: str) -> list[bytes]:
-    """Return the inputs of a split as they are stored."""
     return [row.tobytes() for row in vectors.features[vectors.rows[split]].astype(np.float32)]
 
 

@@ -131,7 +131,6 @@ def large_table(shared: SharedTable, parts: TableParts, context: PrepareContext)
 def _each(
     function: Callable[[PartJob], Any], jobs: Sequence[PartJob], context: PrepareContext, stage: str
 ) -> list[Any]:
-    """Return the result of each job, in their order."""
     results: list[Any] = [None] * len(jobs)
     numbered = list(enumerate(jobs))
     with closing(results_of(partial(_numbered, function), numbered, context.engine, lambda: True)) as finished:

@@ -343,7 +343,6 @@ def scaled_labels(
 
 
 def _taken(table: pa.Table, targets: Sequence[Target], kept: np.ndarray) -> tuple[pa.Table, list[Target]]:
-    """Return the kept rows of a table and of its targets."""
     return table.filter(pa.array(kept)), [Target(t.column, t.kind, t.values[kept]) for t in targets]
 
 
@@ -359,5 +358,4 @@ def repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> int:
 
 
 def _stored(column: pa.ChunkedArray) -> np.ndarray:
-    """Return inputs [N, D] as they are stored."""
     return column.combine_chunks().flatten().to_numpy().reshape(len(column), -1)

@@ -248,7 +248,6 @@ def _tag_tasks(pipeline: str, target: Target, splits: Splits) -> list[tuple[Task
 
 
 def _in_all_splits(codes: np.ndarray, splits: Splits) -> bool:
-    """Return whether both classes of a binary label occur in every split."""
     return all({0, 1} <= set(codes[splits[split]].tolist()) for split in SPLITS)
 
 

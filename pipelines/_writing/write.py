@@ -144,7 +144,6 @@ def _check_disjoint(name: str, tables: dict[str, dict[str, pa.Table]]) -> None:
 
 
 def _labelled(column: pa.ChunkedArray) -> int:
-    """Return the number of samples with a label."""
     if pa.types.is_integer(column.type):
         return pc.sum(pc.greater_equal(column, 0)).as_py() or 0
     if pa.types.is_floating(column.type):

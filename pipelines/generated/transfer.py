@@ -82,7 +82,7 @@ class Transfer(Pipeline):
         return samples
 
     def _rng(self, *stream: int) -> np.random.Generator:
-        """Return an independent random stream, so that changing one option leaves the other data as they are."""
+        """Return a stream of its own, so that changing one option leaves the other data as they are."""
         return np.random.default_rng((self.seed, self.split, *stream))
 
     def _task(self, name: str, rng: np.random.Generator, train: int, theta: np.ndarray, root: np.ndarray) -> Vectors:

@@ -77,7 +77,6 @@ def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -
 
 
 def _exact(run: Run, seed: int) -> Run:
-    """Return the run in float64, and with this seed."""
     fields = {name: getattr(run, name) for name in Run.model_fields}
     training = run.training.model_copy(update={"dtype": "float64"})
     return Run.of_parts(replace(run.parts, training=training), **{**fields, "seed": seed})
@@ -160,7 +159,6 @@ def _all_close(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:
 
 
 def _close(expected: Tensor, actual: Tensor) -> bool:
-    """Return whether two tensors are equal but for rounding."""
     expected, actual = expected.detach().cpu(), actual.detach().cpu()
     return expected.shape == actual.shape and torch.allclose(
         expected, actual.to(expected), rtol=1e-6, atol=1e-8, equal_nan=True

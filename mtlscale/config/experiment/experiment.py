@@ -237,7 +237,6 @@ class Experiment(Model):
 
 
 def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
-    """Return the data set's part of a run's spec."""
     options = dataset.build(seed)
     knobs = options.knob_values()
     names = metric_selection.names_of(dataset.metrics)

@@ -163,7 +163,6 @@ def _origin_of(file: Path, root: Any, overrides: tuple[str, ...], location: tupl
 
 
 def _keys_of(root: Any) -> set[str]:
-    """Return the keys of a file's YAML nodes."""
     return {key.value for key, _ in getattr(root, "value", ())}
 
 

@@ -90,7 +90,6 @@ def shipped_modules(package: str, folder: str) -> Iterator[str]:
 
 @functools.cache
 def _folder_of(package: str) -> Path:
-    """Return the folder of a package."""
     parent, _, name = package.rpartition(".")
     if parent:
         return _folder_of(parent) / name

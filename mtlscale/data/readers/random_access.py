@@ -271,7 +271,6 @@ class _Cached(Mapping[str, Split]):
 
 
 def _load_into_page_cache(array: Any) -> None:
-    """Load a mapped file into the node's page cache."""
     name = getattr(array, "filename", None)
     if name is None:
         return

@@ -63,7 +63,6 @@ def _training_range(source: FinishedRun) -> tuple[list[float], list[float]]:
 
 
 def _dtype(source: FinishedRun) -> str:
-    """Return the type of prepared inputs, as their files store them."""
     import pyarrow.parquet as pq
 
     manifest = source.data.manifest

@@ -314,7 +314,6 @@ class SACModule(MultiTaskModule):
 
 
 def _choices(networks: Iterable[nn.Module], tasks: Sequence[str]) -> list[nn.Parameter]:
-    """Return the architecture parameters of some networks."""
     return [
         p
         for network in networks

@@ -101,7 +101,6 @@ def diagnose(
 
 
 def _steps_of_part(data: PreparedData, samples: int, batch_size: int) -> int:
-    """Return the steps of each of the `PARTS` parts of an epoch."""
     sizes = data.manifest.counts
     largest = max(sizes[task.name].get("train", 0) for task in data.suite.tasks)
     return -(-max(STEPS, -(-min(samples, largest) // batch_size)) // PARTS)
@@ -276,7 +275,6 @@ def run_of(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_si
 
 
 def _default(data: PreparedData) -> Encoder:
-    """Build a small encoder for the kind of the inputs."""
     name = {"vector": "mlp", "tokens": "averaged", "image": "resnet18"}[data.suite.input_kind]
     # A word's vector of 300 numbers would take most of the time.
     options: dict[str, object] = {"dimensions": 64, "hidden": [64]} if name == "averaged" else {}

@@ -276,7 +276,6 @@ class Session:
 
 
 def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
-    """Return the network's and the objective's penalty together."""
     penalised = capability(model, Penalised)
     network_penalty = None if penalised is None else penalised.penalty()
     objective_penalty = None if objective is None else objective.penalty()

@@ -142,7 +142,6 @@ def _is_parameter(leaf: Tensor, owners: Owners) -> bool:
 
 
 def _nodes(roots: Iterable[Node]) -> set[Node]:
-    """Return the nodes of the graph above some nodes, these included."""
     seen: set[Node] = set()
     waiting = list(roots)
     while waiting:

@@ -421,7 +421,6 @@ class GradientStrategy:
 
     @property
     def _balances(self) -> bool:
-        """True where there is anything to balance."""
         return not self.partition.independent and len(self.names) > 1
 
     def _with_gradients(self, stats: StepStats, g: TaskGradients) -> StepStats:
@@ -434,7 +433,7 @@ class GradientStrategy:
         return replace(stats, balanced=balanced_tasks(self.balancer, stats.losses, stats.present, squares))
 
     def _head_weights(self, weights: Tensor, stats: StepStats) -> Tensor:
-        """Return the factors [T] of the tasks' own gradients."""
+        """Return the factors [T] of the gradients of tasks' own parameters."""
         if self.partition.independent:
             return weights
         return head_weights(self.balancer, weights, stats.present, stats.balanced)

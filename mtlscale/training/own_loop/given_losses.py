@@ -160,7 +160,6 @@ def _is_scaled(loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
 
 
 def _features(names: Sequence[str], features: Tensor | PerTask | None, present: Sequence[int]) -> list[Tensor | None]:
-    """Return the features of each task that is there."""
     if features is None:
         return [None] * len(present)
     if isinstance(features, Tensor):
@@ -203,7 +202,6 @@ def _counts(names: Sequence[str], counts: PerTask, losses: Mapping[int, Any]) ->
 
 
 def _by_task(names: Sequence[str], what: str, values: PerTask) -> dict[int, Any]:
-    """Return the values that are not None by the tasks' positions."""
     if isinstance(values, Mapping):
         unknown = [name for name in values if name not in names]
         if unknown:
