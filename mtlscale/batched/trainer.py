@@ -39,9 +39,6 @@ class BatchedTrainer:
     """Trainer of the trials of one share (`mtlscale.batched.eligibility.planning.shares`) in this process.
 
     Args:
-        runs: the trials.
-        data: the data set in prepared form.
-        device: where to train.
         keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor).
         processes: number of processes that read these data on this node.
     """

@@ -41,9 +41,6 @@ def delta_main(
     """Return Δ in percent over one main metric per task.
 
     Args:
-        method: Values of the method.
-        single_task: Values of single-task learning.
-        higher_is_better: The directions of the metrics.
         main_metrics: Task -> metric.
 
     Raises:

@@ -39,7 +39,6 @@ class Storage:
         """Open the storage of a URL.
 
         Args:
-            url: The URL.
             tell: Receives a line when the storage is waited for, and when it is back.
             patience: Seconds for which a storage that does not answer is waited for.
 

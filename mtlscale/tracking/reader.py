@@ -47,7 +47,6 @@ def read_records(
     """Return the records of runs that have ended, in the order of their experiment's plan.
 
     Args:
-        uri: The tracking URI.
         experiment: The experiment to read; None: all.
         dataset: Restrict to this label of a data set, as rows have it.
         method: Restrict to this label of a method, as rows have it.

@@ -39,7 +39,6 @@ class Blocks(Protocol):
         row instead of raising.
 
         Args:
-            function: The function from a block to its result.
             stage: The name of this step for the progress callback.
         """
         ...
@@ -104,7 +103,6 @@ def dataset(tables: list[pa.Table], *, ordered: bool = False) -> ray.data.Datase
     """Return a Ray data set with one block per table.
 
     Args:
-        tables: The blocks.
         ordered: Whether results keep the order of the blocks.
     """
     import ray.data

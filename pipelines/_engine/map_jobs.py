@@ -31,8 +31,6 @@ def results_of(
     When the iterator is closed before its end, no further job is started.
 
     Args:
-        function: The function.
-        jobs: Its arguments.
         engine: Where it runs.
         go_on: Predicate that threads ask before each job; once it is false, they start none any more. Ray Data starts
             jobs until the iterator is closed.

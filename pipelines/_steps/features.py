@@ -226,9 +226,7 @@ def one_against_rest(
         labels: [N].
         classes: Task name -> label.
         positives: Samples of a task's own class.
-        negatives: Samples of each other class in a task.
         components: Number of principal components.
-        split: Number of the random split.
 
     Raises:
         UserError: A class has too few samples.

@@ -83,7 +83,6 @@ class SharedTable:
             table: The rows, with their numbers in the column `ROW`.
             notes: Notes on the reading, extended here.
             problems: (row, problem) of rows that were left out, extended here.
-            context: The settings of the preparation.
         """
         names = self.inputs.names(table, self.roles(table.column_names), notes)
         bad_cells: Problems = []
@@ -106,7 +105,6 @@ class SharedTable:
             bad_cells: (row, problem) of rows with bad inputs; extended here.
             problems: (row, problem) of rows that were left out before.
             notes: Notes on the set, extended here.
-            context: The settings of the preparation.
         """
         for option, name in (("id", self.id), ("group", self.split.group)):
             if name:

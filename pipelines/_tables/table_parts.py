@@ -204,10 +204,6 @@ def is_large(path: Path) -> bool:
 def parts_of(path: Path, form: TableFormat | None = None) -> TableParts:
     """Return the parts of a file.
 
-    Args:
-        path: The file.
-        form: How it is written.
-
     Raises:
         UserError: The file cannot be read, has no row, or has two columns of one name.
     """
@@ -333,7 +329,6 @@ def check_encoding(where: str, name: str, lines: Sequence[TextLines], header: in
 
     Args:
         where: The file as messages name it.
-        name: The file's name.
         lines: The encodings of its parts.
         header: Number of lines before them.
     """

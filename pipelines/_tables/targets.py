@@ -129,8 +129,6 @@ def read_target(
 
     Args:
         pipeline: The pipeline, for messages.
-        table: The table.
-        column: The target column.
         kind: Its kind, or `auto`.
         separator: The text between tags, or `auto`.
         rows: The name of each row in messages.

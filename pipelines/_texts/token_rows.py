@@ -70,7 +70,6 @@ def by_words(
         vocabulary: Number of word ids in all.
         min_count: Rarer words and characters are unknown.
         characters: Number of characters of a word.
-        context: The settings of the preparation.
     """
     rows = context.blocks(rows).map(partial(_in_parts, length=length), "cut").collect()
 
@@ -99,8 +98,6 @@ def by_subwords(where: str, rows: pa.Table, length: int, folder: Path, context: 
         where: The pipeline, for messages.
         rows: Rows of lists `words` and `tags`.
         length: Tokens in a row, special ones included.
-        folder: The folder of the tokenizer.
-        context: The settings of the preparation.
 
     Raises:
         UserError: The tokenizer has no unknown token but needs one; the message names a word.

@@ -46,7 +46,6 @@ class PEPNetModule(MultiTaskModule):
         """Build the network.
 
         Args:
-            suite: The tasks.
             encoder: The encoder, which has embeddings.
             domain: Positions in the embedding of what describes the domain; none: embeddings are not gated.
             personal: Positions of what describes the person or the item.

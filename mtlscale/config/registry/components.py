@@ -278,7 +278,6 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
 
     Args:
         kind: A key of `PACKAGES`, or "metrics".
-        name: The component's name.
         options: Knob -> value, as an experiment file or a run's spec has it.
         where: The beginning of error messages; default: the name.
 

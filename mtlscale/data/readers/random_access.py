@@ -57,7 +57,6 @@ class Reader(Protocol):
         """Return task -> all its labels [N, ...], placed.
 
         Args:
-            split: The split.
             caller: The component that needs all labels at once, for the error message.
 
         Raises:
@@ -69,7 +68,6 @@ class Reader(Protocol):
         """Return all samples of a split, placed.
 
         Args:
-            split: The split.
             caller: The component that needs all samples at once, for the error message.
 
         Raises:
@@ -292,9 +290,7 @@ def open_reader(
     """Open the reader for a setting (`auto` selects one), and return it with the reason for the selection.
 
     Args:
-        data: The prepared data.
         setting: The reader's name, or `auto`.
-        device: The device of the run.
         dtype: The run's precision.
         processes: The number of processes on this node that read the data.
         pieces: The source of the pieces for the reader `stream`; default: this process.

@@ -119,7 +119,6 @@ def choose(
     """Return the reader for a setting.
 
     Args:
-        data: The prepared data.
         setting: The reader's name, or `auto`.
         dtype: The run's precision.
         processes: The number of processes on this node that read the data.

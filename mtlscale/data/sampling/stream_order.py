@@ -87,7 +87,6 @@ def cut(windows: Iterator[RowIndices], size: int, skip: int) -> Iterator[RowIndi
 
     Args:
         windows: The rows of each window.
-        size: The rows of a slice.
         skip: The number of rows to leave out at the beginning.
     """
     waiting, row_count = [], 0

@@ -87,7 +87,6 @@ def both_ways(lstm: nn.LSTM, embedded: Tensor, read: Tensor) -> Tensor:
     """Return a bidirectional LSTM's outputs [B, L, 2 * hidden]; the backward pass starts at the last token.
 
     Args:
-        lstm: The LSTM.
         embedded: Embedded tokens [B, L, D].
         read: How many tokens of each document to read, [B].
     """

@@ -62,7 +62,6 @@ def checkpoint_model(
 
     Args:
         name: Name of the encoder, for messages.
-        checkpoint: The folder.
         suite: The suite whose tokens the model reads.
         tune: The parameters to train: "frozen" (none), "full" (all) or "lora" (adapters).
         rank: Rank of an adapter.

@@ -63,12 +63,9 @@ class Trainer:
     """Trainer of one run on this worker.
 
     Args:
-        run: the run to train.
-        data: the data set in prepared form.
         folder: directory for checkpoints; without one nothing is written and nothing resumed.
         phases: directory where finished phases are kept for other runs, by default one in `folder`.
         workers: the workers of this run, by default those of this process.
-        device: where to train.
         processes: number of processes that read these data on this node, by default the workers.
         pieces: who reads for the reader `stream`, by default this process.
     """

@@ -140,8 +140,6 @@ def collect(
     """Differentiate every task's sum of losses, batch by batch, so that one batch's graph is alive at a time.
 
     Args:
-        micros: the losses of each micro-batch.
-        partition: the parameters to differentiate by.
         factors: factor of each task's sum before it is differentiated (the scale of mixed precision), None for ones.
         extra_factor: factor of the objective's terms.
         earlier: gradients of the step's earlier micro-batches, which these are added to.

@@ -74,7 +74,6 @@ class Update:
     """Update that turns T sums of losses, the parameters' partition and a balancer into `.grad` of every parameter.
 
     Args:
-        names: names of the T losses.
         partition: the parameters, by whose they are.
         balancer: what weighs the losses or combines their gradients.
         device: where the parameters lie.
@@ -237,7 +236,6 @@ class Update:
         """Differentiate one micro-batch of a step whose other micro-batches come later, so that its graph can go.
 
         Args:
-            micro: the losses of the micro-batch.
             sizes: as in the call, the same for all micro-batches of a step.
             earlier: what this method returned for the micro-batch before; it is added to in place.
         """

@@ -80,7 +80,6 @@ def given_losses(
     """Return the losses of the tasks that are there: those whose loss is not None and whose count is not 0.
 
     Args:
-        names: The tasks' names.
         losses: A loss per task, the mean of its terms.
         counts: The numbers of terms; ones by default.
         features: What the heads read.
