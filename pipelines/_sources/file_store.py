@@ -46,7 +46,7 @@ class Store:
     refused as a source.
 
     Args:
-        wanted: Predicate on a name with forward slashes: whether the file belongs to the set.
+        selects: Predicate on a name with forward slashes: whether the file belongs to the set.
         inside: Folder of an archive's members, by the archive's name; `None` leaves the archive out.
 
     Raises:

@@ -219,8 +219,8 @@ class MixedCell(nn.Module):
     """The mixed cell: two maps -> the maps of the cell's nodes side by side, [B, 4 · width, H', W'].
 
     Args:
-        place: Position and widths of the cell in the network.
-        kept: Candidate operations of each edge.
+        shape: Position and widths of the cell in the network.
+        operations: Candidate operations of each edge.
         part: One channel in so many goes through the operations, the others bypass them (PC-DARTS); 1: all do.
     """
 
