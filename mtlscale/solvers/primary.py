@@ -1,4 +1,4 @@
-"""PCD: the update nearest to a main task's gradient that still gains on all other tasks."""
+"""The solver of PCD, a least-distance problem with a main task."""
 
 from __future__ import annotations
 

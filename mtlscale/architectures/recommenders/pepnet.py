@@ -1,4 +1,4 @@
-"""PEPNet: gates that scale the embeddings by the domain, and the towers' layers by the person."""
+"""PEPNet: personalised recommenders of several domains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GradNorm: weights learned so that weighted gradient norms agree, larger for tasks that train more slowly."""
+"""GradNorm: gradient normalisation."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""SVDReweighting: fixed weights from the data."""
+"""Reweighting of tasks by singular value decomposition (SVD) of their data."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Export of a finished run into a folder of its own, which appears complete or not at all."""
+"""The folder that `mtlscale export` writes, from a finished run."""
 
 from __future__ import annotations
 

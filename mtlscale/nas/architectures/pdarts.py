@@ -1,4 +1,4 @@
-"""P-DARTS: three searches, each deeper than the one before and with fewer operations on every edge."""
+"""Progressive differentiable architecture search (P-DARTS)."""
 
 from collections.abc import Callable
 from functools import partial
