@@ -189,10 +189,10 @@ def cosines(
     """
     shared_only = replace(partition, own=[[] for _ in partition.own], extra=[])
     with statistics_kept(model), replayed(random_state(device), device):
-        g = collect((source(micro, terms=False) for micro in micros), shared_only, None)
+        task_gradients = collect((source(micro, terms=False) for micro in micros), shared_only, None)
 
-    counts = scatter(g.tasks, g.sums, g.counts, len(partition.own), device)[1]
-    products = gramian(g.shared, 1 / counts.clamp(min=1)).cpu()
+    counts = scatter(task_gradients.tasks, task_gradients.sums, task_gradients.counts, len(partition.own), device)[1]
+    products = gramian(task_gradients.shared, 1 / counts.clamp(min=1)).cpu()
 
     norms = products.diagonal().sqrt()
     ratios = products / (norms[:, None] * norms)

@@ -28,7 +28,7 @@ from mtlscale.training.gradients.per_task import (
     by_task,
     dense_everywhere,
 )
-from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
+from mtlscale.training.gradients.strategies import Draft, GradientStrategy, StepRequest
 
 _MOST_LAYERS = 255  # layers whose numbers of rows workers exchange
 _OVERHEAD = 4_000_000  # multiplications in the time of reading a graph and starting a backward pass
@@ -43,14 +43,14 @@ class _Chosen:
     rows: int
 
 
-def by_layers(strategy: GradientStrategy, asked: Asked) -> Draft:
+def by_layers(strategy: GradientStrategy, request: StepRequest) -> Draft:
     """Draft the update of a step of one micro-batch, layer by layer.
 
     Where the step has several streams, or no layer is known for which this is cheaper, draft it task by task.
     """
     if not strategy.partition.same_inputs:
-        return strategy.by_gradients(asked)
-    stream = iter(asked.micros[0])
+        return strategy.by_gradients(request)
+    stream = iter(request.micros[0])
     first = next(stream, None)
     layers = _chosen(first, strategy)
     second = next(stream, None) if layers else None
@@ -59,19 +59,19 @@ def by_layers(strategy: GradientStrategy, asked: Asked) -> Draft:
         remaining: Iterator[Losses] = itertools.chain(
             (losses for losses in (first, second) if losses is not None), stream
         )
-        return strategy.by_gradients(replace(asked, micros=[remaining]))
+        return strategy.by_gradients(replace(request, micros=[remaining]))
 
-    return _at_once(strategy, asked, first, layers)
+    return _at_once(strategy, request, first, layers)
 
 
-def _at_once(strategy: GradientStrategy, asked: Asked, losses: Losses, layers: list[_Chosen]) -> Draft:
+def _at_once(strategy: GradientStrategy, request: StepRequest, losses: Losses, layers: list[_Chosen]) -> Draft:
     partition, workers = strategy.partition, strategy.workers
     assert losses.representation is not None
-    g = TaskGradients.empty(partition)
-    g.note(losses)
-    factors, sizes = strategy.factors(asked)
+    task_gradients = TaskGradients.empty(partition)
+    task_gradients.note(losses)
+    factors, sizes = strategy.factors(request)
 
-    at_z = torch.stack(at_representation(g.own, losses, partition, factors))
+    at_z = torch.stack(at_representation(task_gradients.own, losses, partition, factors))
 
     accounted = set(targets_of(choice.layer for choice in layers))
     other_indices = [index for index in range(len(partition.shared)) if index not in accounted]
@@ -100,12 +100,14 @@ def _at_once(strategy: GradientStrategy, asked: Asked, losses: Losses, layers: l
     )
     rows.clear()
 
-    stats = strategy.stats(asked, workers.sum(strategy.table(g)), by_task(k, losses.tasks, len(strategy.names)))
+    stats = strategy.stats(
+        request, workers.sum(strategy.table(task_gradients)), by_task(k, losses.tasks, len(strategy.names))
+    )
     per_sum = stats.per_sum * sizes
-    weights, state = strategy.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
+    weights, state = strategy.balance(request, stats, stats.gramian(per_sum / request.loss_scale))
 
     shared = AtRepresentation(losses.representation, losses.tasks, at_z)
-    finite = strategy.through(asked, g, [shared], losses.extra, weights, per_sum, stats, ready_gradients)
+    finite = strategy.through(request, task_gradients, [shared], losses.extra, weights, per_sum, stats, ready_gradients)
     return Draft(stats.losses, weights, stats.balanced, state, finite)
 
 
@@ -123,7 +125,7 @@ def _chosen(losses: Losses | None, strategy: GradientStrategy) -> list[_Chosen]:
     """Return the layers for which this strategy is cheaper, the same on every worker."""
     workers, vectorised = strategy.workers, strategy.partition.vectorised
     shape = _shape(losses, strategy)
-    if shape in strategy.dear:
+    if shape in strategy.costly_shapes:
         return []
 
     layers, tasks = ([], 0) if losses is None else (_known(losses, strategy.partition), len(losses.tasks))
@@ -145,7 +147,7 @@ def _chosen(losses: Losses | None, strategy: GradientStrategy) -> list[_Chosen]:
 
     pays = workers.size > 1 or without <= _AS_CHEAP * with_gradients or any(choice.layer.embedding for choice in chosen)
     if not pays and shape is not None:
-        strategy.dear.add(shape)
+        strategy.costly_shapes.add(shape)
     return chosen if pays else []
 
 
