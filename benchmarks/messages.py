@@ -35,14 +35,14 @@ from mtlscale.data import Batch, EpochSampler, Samples, Workers
 from mtlscale.training import Session, SupervisedSource, Update, Updater, partition_of, sparse_embeddings
 from mtlscale.training.gradients import update
 from mtlscale.training.gradients.layerwise_gramian import by_layers
-from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
+from mtlscale.training.gradients.strategies import Draft, GradientStrategy, StepRequest
 
 PROBLEMS = "mlp:10x32x784x512,mlp:10x64x784x512,mlp:10x256x784x512,mlp:40x64x1024x1024,mlp:3x64x256x256"
 WAYS = ("with", "without")
 
 
-def by_gradients(strategy: GradientStrategy, asked: Asked) -> Draft:
-    return strategy.by_gradients(asked)
+def by_gradients(strategy: GradientStrategy, request: StepRequest) -> Draft:
+    return strategy.by_gradients(request)
 
 
 def stepper(name: str, balancer: str, workers: Workers) -> Callable[[], None]:

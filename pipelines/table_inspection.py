@@ -319,7 +319,6 @@ def inspect_source(source: Path, targets: Sequence[str], options: Mapping[str, A
     """Return what a table, or a folder of pictures, would become.
 
     Args:
-        source: The file or folder.
         targets: The targets as the command line has them (`chosen_targets`); empty: they are guessed.
         options: Options of the pipeline that reads it.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import itertools
 import re
 import tomllib
 from collections import Counter
@@ -48,7 +49,9 @@ def imports(module: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def _imports(module: str) -> Iterator[tuple[str, str | None]]:
-    for node in ast.walk(tree(module)):
+    stub = MODULES[module].with_suffix(".pyi")  # what a package with lazy names imports
+    stubs = [ast.parse(stub.read_text(encoding="utf-8"))] if stub.exists() else []
+    for node in itertools.chain.from_iterable(map(ast.walk, [tree(module), *stubs])):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -7,22 +7,39 @@ import sys
 import time
 
 import pytest
+from house import stubs
 
 import mtlscale
 
-LAZY = ["mtlscale", "mtlscale.execution", "mtlscale.training", "mtlscale.data", "mtlscale.report", "pipelines"]
+PACKAGES = stubs.lazy_packages()
 
 
-@pytest.mark.parametrize("package", LAZY)
-def test_dir_lists_what_is_public_and_imports_nothing(package: str) -> None:
+def test_dir_lists_what_is_public_and_imports_nothing() -> None:
     code = (
-        f"import sys, {package} as p\nlisted = dir(p)\n"
-        "assert set(p.__all__) <= set(listed), set(p.__all__) - set(listed)\n"
-        "assert not {'annotations', 'TYPE_CHECKING', 'lazily'} & set(listed)\n"
-        "print([m for m in ('torch', 'ray', 'mlflow', 'pandas') if m in sys.modules])"
+        f"import importlib, sys\nfor name in {PACKAGES}:\n"
+        "    package = importlib.import_module(name)\n"
+        "    listed = dir(package)\n"
+        "    assert package.__all__ and set(package.__all__) <= set(listed), (name, package.__all__, listed)\n"
+        "    assert not {'annotations', 'TYPE_CHECKING', 'lazily'} & set(listed), (name, listed)\n"
+        "print([m for m in ('torch', 'ray', 'mlflow', 'pandas', 'pydantic') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_packages_list_their_names_in_tables() -> None:
+    assert len(PACKAGES) > 20
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_stubs_have_the_names_of_the_tables(package: str) -> None:
+    file = stubs.stub_file(package)
+    assert file.exists() and file.read_text(encoding="utf-8") == stubs.stub(package), f"run `{stubs.COMMAND}`"
+
+
+def test_other_names_are_no_attributes() -> None:
+    with pytest.raises(AttributeError, match="module 'mtlscale' has no attribute 'load_experiments'"):
+        mtlscale.load_experiments  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_names_are_completed_in_a_shell() -> None:

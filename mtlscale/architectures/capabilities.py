@@ -222,8 +222,6 @@ class LabelledData(Protocol):
         """Yield the samples of a stream in order, in blocks.
 
         Args:
-            split: The split to read, "train" or "val".
-            stream: Name of the stream.
             most: At most this many samples, spread evenly over the split; None: all of them.
         """
         ...
@@ -325,12 +323,7 @@ class SeesCompanion(Protocol):
     companion: str
 
     def look_at(self, micros: Sequence[Sequence[Batch]], optimizer: optim.Optimizer) -> None:
-        """Receive the micro-batches and the optimiser of the companion, before each step of the source's turn.
-
-        Args:
-            micros: The companion's micro-batches of this step.
-            optimizer: The companion's optimiser.
-        """
+        """Receive the micro-batches and the optimiser of the companion, before each step of the source's turn."""
         ...
 
 

@@ -108,7 +108,6 @@ class Architecture(Component):
         """Return whether a later phase, other than the last, has anything to do.
 
         Args:
-            phase: Name of the phase.
             found: What the phase before it handed over.
         """
         return True
@@ -119,7 +118,6 @@ class Architecture(Component):
         """Build the network of a later phase.
 
         Args:
-            phase: Name of the phase.
             found: What the phase before it handed over.
             suite: The tasks and the shapes of their data.
             encoder: Makes one freshly initialised encoder per call.

@@ -112,7 +112,6 @@ class Source(Protocol):
         """Yield the losses of each batch of a micro-batch, one graph at a time.
 
         Args:
-            micro: The batches of one micro-batch.
             terms: Whether to include the terms that an objective adds.
         """
         ...

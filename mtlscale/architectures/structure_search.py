@@ -34,9 +34,7 @@ class OneLevelSearch(Architecture):
 
         Args:
             groups: Names of the parameter groups that it moves.
-            balancer: Balancer of the losses.
             share: Share of the training samples that it uses.
-            name: Name of the turn.
         """
         training = {} if self.search_lr is None else {"lr": self.search_lr}
         optimizer = OptimizerSpec(training=training)
@@ -49,7 +47,6 @@ class OneLevelSearch(Architecture):
 
         Args:
             turns: The updates of each step.
-            name: Name of the phase.
             epochs: Number of epochs; None: those of the search.
             parts: Number of phases that divide the epochs of the search among them.
         """

@@ -126,7 +126,6 @@ def segments(encoder: Callable[[], EncoderModule], tree: Tree, name: str) -> lis
 
 
 def _together(tree: Tree, stage: int, task: int) -> frozenset[int]:
-    """Return the tasks that share a stage with a task."""
     return frozenset(candidate for candidate, node in enumerate(tree[stage]) if node == tree[stage][task])
 
 

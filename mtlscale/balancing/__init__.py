@@ -4,34 +4,23 @@ One module per balancer, named as in experiment files. `Balancer` is the contrac
 `ValidationBalancer` and `ModuleBalancer` refine it. `balancer` makes one of a function.
 """
 
-from mtlscale.balancing.contract import (
-    Balancer,
-    JacobianBalancer,
-    ModuleBalancer,
-    Needs,
-    State,
-    ValidationBalancer,
-    balance,
-    balanced_tasks,
-    direct,
-    look_again,
-    look_ahead_weights,
-    rehearsal,
-)
-from mtlscale.balancing.decorated import balancer
+from mtlscale.lazy import lazily
 
-__all__ = [
-    "Balancer",
-    "JacobianBalancer",
-    "ModuleBalancer",
-    "Needs",
-    "State",
-    "ValidationBalancer",
-    "balance",
-    "balanced_tasks",
-    "balancer",
-    "direct",
-    "look_again",
-    "look_ahead_weights",
-    "rehearsal",
-]
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "Balancer": ".contract",
+        "JacobianBalancer": ".contract",
+        "ModuleBalancer": ".contract",
+        "Needs": ".contract",
+        "State": ".contract",
+        "ValidationBalancer": ".contract",
+        "balance": ".contract",
+        "balanced_tasks": ".contract",
+        "balancer": ".decorated",
+        "direct": ".contract",
+        "look_again": ".contract",
+        "look_ahead_weights": ".contract",
+        "rehearsal": ".contract",
+    },
+)

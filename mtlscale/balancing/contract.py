@@ -138,7 +138,6 @@ def rehearsal(balancer: Balancer, tasks: int, *, sure: bool = True) -> None:
 
     Args:
         balancer: The balancer to call with made-up losses.
-        tasks: Number of tasks.
         sure: Whether the balancer is meant for this number of tasks; if not, an error that it raises does not count,
             unless a missing Gramian is the cause.
 
@@ -196,11 +195,7 @@ class _NeverReturnsError(UserError):
 
 
 def _in_time(balancer: Balancer, call: Callable[[], Any]) -> Any:
-    """Return what the call returns, made in a thread that may be left behind.
-
-    Raises:
-        UserError: If it has not returned after `_PATIENCE` seconds.
-    """
+    """Return what the call returns, made in a thread that is left behind after `_PATIENCE` seconds."""
     results: list[Any] = []
     errors: list[BaseException] = []
 
@@ -301,7 +296,6 @@ def balanced_tasks(balancer: Balancer, losses: Tensor, present: Tensor, squares:
     the others alone, as if the task had no label. A balancer that does neither weighs the task like any other.
 
     Args:
-        balancer: The balancer to call.
         losses: Task losses [..., T].
         present: Whether each task has labels in this step, bool [..., T].
         squares: Squared norms [..., T] of the task gradients, or other numbers that are 0 where a gradient is; None if
@@ -334,11 +328,9 @@ def balance(
     The part of the state that belongs to the other tasks stays as it is.
 
     Args:
-        balancer: The balancer to call.
         losses: Task losses [..., T].
         gramian: Gramian of the task gradients [..., T, T], or of each module [M, T, T]; None if the balancer needs
             losses alone.
-        state: The balancer's state.
         present: Whether each task has labels in this step, bool [T].
 
     Returns:
@@ -369,10 +361,8 @@ def direct(
     The other tasks' rows of the Jacobian, losses and parts of the state are left out and stay as they are.
 
     Args:
-        balancer: The balancer to call.
         jacobian: The task gradients, one tensor [T, *shape] per shared parameter.
         losses: Task losses [T].
-        state: The balancer's state.
         present: Whether each task has labels in this step, bool [T].
 
     Returns:
@@ -397,9 +387,7 @@ def look_again(balancer: Balancer, losses: Tensor, state: State, present: Tensor
     The other tasks' losses and parts of the state are left out and stay as they are.
 
     Args:
-        balancer: The balancer to call.
         losses: Task losses [..., T] of the same batch after the optimiser's step.
-        state: The balancer's state.
         present: Whether each task had labels in the step, bool [T].
     """
     if bool(present.all()):
@@ -427,10 +415,7 @@ def _part(balancer: Balancer, state: State, index: Tensor, per_row: tuple[str, .
 def _whole(
     balancer: Balancer, state: State, after: State, index: Tensor, tasks: int = 0, per_row: tuple[str, ...] = ()
 ) -> State:
-    """Return the state of all tasks: `after` for the tasks `index` [S], `state` for the others.
-
-    Rows that did not exist before the call are zeros for the other tasks.
-    """
+    """Return the state of all tasks: `after` for the tasks `index` [S], `state` or else zeros for the others."""
     result = dict(after)
 
     for key in balancer.per_task:

@@ -63,7 +63,6 @@ class Wrapper(Balancer):
         return self._with_own(self.inner.on_epoch_end(losses, self._of_inner(state)), state)
 
     def _of_inner(self, state: State) -> State:
-        """Return the entries that belong to the wrapped balancer."""
         return {name: value for name, value in state.items() if name not in self.own}
 
     def _with_own(self, inner_state: State, state: State) -> State:
@@ -72,11 +71,7 @@ class Wrapper(Balancer):
 
 
 def _built(wrapper: str, of: str | Mapping[str, Any]) -> Balancer:
-    """Build the wrapped balancer from its name, `{name: settings}`, or the form in which a run's spec keeps it.
-
-    Raises:
-        UserError: If there is no such balancer, or if it returns no weight per task at each step.
-    """
+    """Build the wrapped balancer from its name, `{name: settings}`, or the form in which a run's spec keeps it."""
     if isinstance(of, str):
         name, options = of, {}
     elif "name" in of:

@@ -1,18 +1,11 @@
 """Training of many small trials as one batched model."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from mtlscale.lazy import lazily
 
-if TYPE_CHECKING:
-    from mtlscale.batched.eligibility.planning import CostEstimate
-    from mtlscale.batched.trainer import BatchedTrainer
-
-__all__ = [
-    "BatchedTrainer",
-    "CostEstimate",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "BatchedTrainer": ".trainer",
+        "CostEstimate": ".eligibility.planning",
+    },
+)

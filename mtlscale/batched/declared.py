@@ -50,11 +50,9 @@ def check_declared(runs: Sequence[Run], data: PreparedData, device: torch.device
 
 
 def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -> BatchingDifference | None:
-    """Return the difference of the first trial's step, in float64, when it is batched between two others.
-
-    The others have other parameters and, where there are any, other knobs of the balancer.
-    """
+    """Return how the first trial's step, in float64, changes when it is batched between two others."""
     first = _exact(runs[0], runs[0].seed)
+    # The others have other parameters and, where there are any, other knobs of the balancer.
     neighbour = next((run for run in runs if run.parts.balancer != first.parts.balancer), runs[-1])
     neighbour = _exact(neighbour, first.seed)
 
@@ -79,7 +77,6 @@ def _difference(runs: Sequence[Run], data: PreparedData, device: torch.device) -
 
 
 def _exact(run: Run, seed: int) -> Run:
-    """Return the run in float64, and with this seed."""
     fields = {name: getattr(run, name) for name in Run.model_fields}
     training = run.training.model_copy(update={"dtype": "float64"})
     return Run.of_parts(replace(run.parts, training=training), **{**fields, "seed": seed})
@@ -149,10 +146,7 @@ def _compare(session: Session, result: StepResult, batched: BatchedSession, posi
 
 
 def _more_than_parameters(run: Run, data: PreparedData, session: Session) -> BatchingDifference | None:
-    """Return a difference where a step of the network alone changed anything but parameters.
-
-    A batch of trials has one network, so other changes would be lost.
-    """
+    """Return a difference where a step changed more than parameters: a batch of trials shares one network."""
     before = dict(build_model(run, data.suite)[0].named_buffers())
     buffers_moved = not _all_close(before, dict(session.model.named_buffers()))
     if buffers_moved or session.model.traces() or extra_parameters(session.model):
@@ -165,7 +159,6 @@ def _all_close(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> bool:
 
 
 def _close(expected: Tensor, actual: Tensor) -> bool:
-    """Return whether two tensors are equal but for rounding."""
     expected, actual = expected.detach().cpu(), actual.detach().cpu()
     return expected.shape == actual.shape and torch.allclose(
         expected, actual.to(expected), rtol=1e-6, atol=1e-8, equal_nan=True

@@ -142,10 +142,7 @@ class BatchedSession:
         compute: Callable[[list[StreamBatch]], Answer],
         leave: Callable[[Causes], Tensor],
     ) -> tuple[Answer | None, list[StreamBatch]]:
-        """Return the result of `compute` for the trials that do not diverge in it, and their parts.
-
-        The result is None where no trial is left.
-        """
+        """Return the result of `compute`, None where no trial is left, and the parts of trials that do not diverge."""
         while self.runs:
             try:
                 return compute(parts), parts

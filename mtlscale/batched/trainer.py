@@ -39,9 +39,6 @@ class BatchedTrainer:
     """Trainer of the trials of one share (`mtlscale.batched.eligibility.planning.shares`) in this process.
 
     Args:
-        runs: the trials.
-        data: the data set in prepared form.
-        device: where to train.
         keep_states: keep every trial's parameters of the chosen epoch in `states` (run_id -> name -> tensor).
         processes: number of processes that read these data on this node.
     """
@@ -62,7 +59,7 @@ class BatchedTrainer:
         self.session = BatchedSession(runs, data, self.device, processes)
 
         self.best = [value.clone() for value in self.values]
-        self.at = [Progress(started=now()) for _ in runs]
+        self.progress = [Progress(started=now()) for _ in runs]
         self.selections = [Selection() for _ in runs]
         self.ended: list[tuple[Run, RunRecord]] = []
         self.states: dict[str, dict[str, Tensor]] = {}
@@ -97,12 +94,12 @@ class BatchedTrainer:
         session = self.session
         session.begin_epoch()
         for drawn in session.steps.epoch(epoch, session.seeds):
-            session.step(drawn, self.at[0].step, self._leave)
+            session.step(drawn, self.progress[0].step, self._leave)
             if not self.runs:
                 return
-            for at in self.at:
-                at.step += 1
-                at.samples += drawn.samples
+            for progress in self.progress:
+                progress.step += 1
+                progress.samples += drawn.samples
         self._close(epoch, started, time.perf_counter())
 
     def _close(self, epoch: int, started: float, trained: float) -> None:
@@ -112,8 +109,8 @@ class BatchedTrainer:
         last = epoch == self.spec.epochs
 
         vals: list[Metrics] = [{} for _ in self.runs]
-        for at in self.at:
-            at.epoch = epoch
+        for progress in self.progress:
+            progress.epoch = epoch
         if epoch % self.spec.evaluate_every == 0 or last:
             vals = session.evaluate("val", self.values)
             self._choose(vals)
@@ -123,36 +120,36 @@ class BatchedTrainer:
         theta = None if special is None else special.of(self.values)
         share = 1.0 / len(self.runs)  # share of the time of all
 
-        for trial, at in enumerate(self.at):
-            at.train_seconds += (trained - started) * share
-            at.seconds += (time.perf_counter() - started) * share
-            tally = session.tally.of(trial)
-            at.departure = furthest(at.departure, tally)
-            traces = session.update.traces(trial) | session.cosines.traces(trial)
+        for position, progress in enumerate(self.progress):
+            progress.train_seconds += (trained - started) * share
+            progress.seconds += (time.perf_counter() - started) * share
+            tally = session.tally.of(position)
+            progress.departure = furthest(progress.departure, tally)
+            traces = session.update.traces(position) | session.cosines.traces(position)
             if special is not None and theta is not None:
-                traces |= special.objective.traces_of(theta[trial], last or stopped[trial])
+                traces |= special.objective.traces_of(theta[position], last or stopped[position])
 
             entry = Epoch(
                 epoch=epoch,
                 train_loss=dict(zip(names, tally.mean_losses.tolist(), strict=True)),
-                val=vals[trial],
+                val=vals[position],
                 seconds=(trained - started) * share,
                 weights=tally.mean_weights(names),
                 traces=traces,
             )
-            at.epochs.append(entry.model_dump())
+            progress.epochs.append(entry.model_dump())
 
         if any(stopped) and not last:
-            self._finish([trial for trial, stop in enumerate(stopped) if stop])
+            self._finish([position for position, stop in enumerate(stopped) if stop])
 
     def _choose(self, vals: Sequence[Metrics]) -> None:
         """Keep each trial's parameters of its best epoch so far, for every task its own where nothing is shared."""
         layout = self.session.layout
         names, independent = layout.names, layout.independent
         better = torch.zeros(len(self.runs), len(names), dtype=torch.bool)
-        for trial, (selection, at, val) in enumerate(zip(self.selections, self.at, vals, strict=True)):
-            for group in selection.choose(at.epoch, val, self.suite, self.spec.selection, independent):
-                better[trial, slice(None) if group == "" else names.index(group)] = True
+        for position, (selection, progress, val) in enumerate(zip(self.selections, self.progress, vals, strict=True)):
+            for group in selection.choose(progress.epoch, val, self.suite, self.spec.selection, independent):
+                better[position, slice(None) if group == "" else names.index(group)] = True
         better = better.to(self.device)
         for slot, value, best in zip(layout.slots, self.values, self.best, strict=True):
             where = slot.of_task(better)
@@ -170,72 +167,72 @@ class BatchedTrainer:
             self.ended.append((self.runs[position], record))
         return self._keep([position for position in range(len(self.runs)) if position not in causes])
 
-    def _finish(self, places: list[int]) -> None:
+    def _finish(self, positions: list[int]) -> None:
         """Measure the trials at these positions after their last epoch and at the chosen one, and let them go."""
         started = time.perf_counter()
-        index = torch.tensor(places, device=self.device)
+        index = torch.tensor(positions, device=self.device)
         final, chosen = [value[index] for value in self.values], [value[index] for value in self.best]
         last = {split: self.session.evaluate(split, final) for split in ("val", "test")}
 
-        items = ItemBootstrap(self.suite, len(places), self.device)
+        items = ItemBootstrap(self.suite, len(positions), self.device)
         metrics = {
             split: self.session.evaluate(split, chosen, items if split == "test" else None)
             for split in self.session.splits
         }
         spread = items.results()
 
-        share = (time.perf_counter() - started) / len(places)
-        for position, trial in enumerate(places):
-            self.at[trial].seconds += share
+        share = (time.perf_counter() - started) / len(positions)
+        for row, position in enumerate(positions):
+            self.progress[position].seconds += share
             record = self._record(
-                trial,
-                metrics={split: metrics_of_trials[position] for split, metrics_of_trials in metrics.items()},
-                last={split: metrics_of_trials[position] for split, metrics_of_trials in last.items()},
-                items=spread[position],
+                position,
+                metrics={split: metrics_of_trials[row] for split, metrics_of_trials in metrics.items()},
+                last={split: metrics_of_trials[row] for split, metrics_of_trials in last.items()},
+                items=spread[row],
             )
-            self.ended.append((self.runs[trial], record))
+            self.ended.append((self.runs[position], record))
             if self._keep_states:
-                own_values = [value[position] for value in chosen]
-                self.states[self.runs[trial].run_id] = self.session.layout.state_dict(own_values)
+                own_values = [value[row] for value in chosen]
+                self.states[self.runs[position].run_id] = self.session.layout.state_dict(own_values)
 
-        self._keep([trial for trial in range(len(self.runs)) if trial not in places])
+        self._keep([position for position in range(len(self.runs)) if position not in positions])
 
-    def _keep(self, places: list[int]) -> Tensor:
-        """Keep only the trials at these positions."""
-        index = self.session.keep(places)
+    def _keep(self, positions: list[int]) -> Tensor:
+        index = self.session.keep(positions)
         self.best = [value[index] for value in self.best]
-        self.at, self.selections = [self.at[i] for i in places], [self.selections[i] for i in places]
+        self.progress = [self.progress[position] for position in positions]
+        self.selections = [self.selections[position] for position in positions]
         return index
 
     def _record(
         self,
-        trial: int,
+        position: int,
         *,
         error: str | None = None,
         metrics: Mapping[str, Metrics] | None = None,
         last: Mapping[str, Metrics] | None = None,
         items: ItemErrors | None = None,
     ) -> RunRecord:
-        at = self.at[trial]
+        progress = self.progress[position]
 
         return run_record(
-            self.runs[trial],
+            self.runs[position],
             self.suite,
             self.session.model,
-            self.selections[trial],
+            self.selections[position],
             "finished" if error is None else "diverged",
             error,
             metrics=metrics or {},
             last=last or {},
             items=items,
-            epochs=at.epochs,
-            seconds=at.seconds,
-            train_seconds=at.train_seconds,
-            steps=at.step,
-            samples=at.samples,
-            started=at.started,
-            departure=at.departure,
-            counters=self.session.update.counters(trial),
+            epochs=progress.epochs,
+            seconds=progress.seconds,
+            train_seconds=progress.train_seconds,
+            steps=progress.step,
+            samples=progress.samples,
+            started=progress.started,
+            departure=progress.departure,
+            counters=self.session.update.counters(position),
             workers=1,
             device=self.device,
         )

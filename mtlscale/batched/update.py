@@ -75,12 +75,11 @@ class BatchedUpdate:
 
     @property
     def _first_balancer(self) -> Balancer:
-        """The balancer that is asked for what those of all trials have in common."""
+        """The balancer to ask for what all trials' balancers have in common."""
         return self.balancers[0]
 
     @property
     def _balances(self) -> bool:
-        """True where there is anything to balance."""
         return not self.layout.independent and len(self.names) > 1
 
     @property
@@ -226,11 +225,7 @@ class BatchedUpdate:
         return stats if self._balances else replace(stats, balanced=stats.present)
 
     def _balance(self, stats: StepStats, k: Tensor | None, step: int) -> Tensor:
-        """Return the weights [B, T] of the shared updates.
-
-        Raises:
-            Leaving: If a trial's weights are not finite.
-        """
+        """Return the weights [B, T] of the shared updates."""
         if not self._balances:
             return stats.present.to(torch.float64)
         state = with_hints(self._first_balancer, self.state, self.precision, stats.scale)

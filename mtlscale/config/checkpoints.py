@@ -40,7 +40,6 @@ def check_folder(folder: Path, where: str, *, weights: bool) -> None:
     """Raise `UserError` if a folder lacks a model configuration, a tokenizer or required weights.
 
     Args:
-        folder: The folder with the pretrained model.
         where: The beginning of the error message.
         weights: Whether weights are required; pickled ones do not count.
     """

@@ -58,10 +58,7 @@ def named(data: Mapping[str, Any]) -> Iterator[Named]:
 
 
 def _components(data: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield (location, kind, entry) of the components that may name files.
-
-    These are encoders, data sets, and architectures of methods.
-    """
+    """Yield (location, kind, entry) of components that may name files: encoders, data sets, architectures."""
     models = [("model", data.get("model"))]
     for kind in ("datasets", "methods"):
         entries = data.get(kind)

@@ -21,7 +21,6 @@ def check_preference(where: str, preference: Sequence[float]) -> None:
 
     Args:
         where: The beginning of the message.
-        preference: The numbers.
     """
     shown = ", ".join(f"{number:g}" for number in preference)
     if any(number < 0 for number in preference):
@@ -128,7 +127,6 @@ def row_of(label: str, balancer: Mapping[str, Any]) -> str:
     """Return the leaderboard row that a label belongs to: the method's, if the label is that of one of its rays.
 
     Args:
-        label: The label of a run.
         balancer: The settings of its balancer, as in a run's spec.
     """
     suffix = ray_label("", innermost(balancer))

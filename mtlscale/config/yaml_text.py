@@ -48,7 +48,6 @@ def parse(text: str, file: KeyPath) -> tuple[Any, yaml.Node | None]:
     """Return the content of a YAML text, and its root node, which has the lines.
 
     Args:
-        text: The YAML text.
         file: The text's file or flag, for messages.
 
     Raises:

@@ -4,27 +4,26 @@ One module per encoder, named as in experiment files. `Encoder` is the contract;
 here also serve architectures.
 """
 
-from mtlscale.encoders.batch_norm import BatchNorm2d, conv_block, needs_every_worker, residual_block, resize
-from mtlscale.encoders.contract import Encoder, EncoderModule, MapStagedModule, Memory, StagedModule
-from mtlscale.encoders.dropout import Dropout, fixed_draws
-from mtlscale.encoders.heads import MapHead, linear_head
-from mtlscale.encoders.pixels import add_pixels, normalised
+from mtlscale.lazy import lazily
 
-__all__ = [
-    "BatchNorm2d",
-    "Dropout",
-    "Encoder",
-    "EncoderModule",
-    "MapHead",
-    "MapStagedModule",
-    "Memory",
-    "StagedModule",
-    "add_pixels",
-    "conv_block",
-    "fixed_draws",
-    "linear_head",
-    "needs_every_worker",
-    "normalised",
-    "residual_block",
-    "resize",
-]
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "BatchNorm2d": ".batch_norm",
+        "Dropout": ".dropout",
+        "Encoder": ".contract",
+        "EncoderModule": ".contract",
+        "MapHead": ".heads",
+        "MapStagedModule": ".contract",
+        "Memory": ".contract",
+        "StagedModule": ".contract",
+        "add_pixels": ".pixels",
+        "conv_block": ".batch_norm",
+        "fixed_draws": ".dropout",
+        "linear_head": ".heads",
+        "needs_every_worker": ".batch_norm",
+        "normalised": ".pixels",
+        "residual_block": ".batch_norm",
+        "resize": ".batch_norm",
+    },
+)

@@ -105,7 +105,6 @@ class _Normalise(torch.autograd.Function):
 
 
 def _wide(values: Tensor) -> Tensor:
-    """Return values [C] as [C, 1, 1]."""
     return values[:, None, None]
 
 

@@ -44,8 +44,6 @@ class EncoderModule(nn.Module):
         """Build a task head for features like this encoder's.
 
         Args:
-            task: The task to predict.
-            dropout: Dropout rate of the head.
             features: Number of input channels; None: the encoder's own.
         """
         return linear_head(features or self.features, task.outputs, dropout)

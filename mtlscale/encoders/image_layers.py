@@ -101,10 +101,7 @@ def _stem(channels: int, width: int, stem: str) -> nn.Sequential:
 
 
 def _block(block: Any, inputs: int, planes: int, stride: int, dilation: int) -> nn.Module:
-    """Build a residual block.
-
-    torchvision refuses to dilate a BasicBlock, so its convolutions are dilated afterwards.
-    """
+    """Build a residual block."""
     outputs = planes * block.expansion
     shortcut = None
     if stride != 1 or inputs != outputs:
@@ -115,6 +112,7 @@ def _block(block: Any, inputs: int, planes: int, stride: int, dilation: int) -> 
         return bottleneck
 
     basic: nn.Module = block(inputs, planes, stride, shortcut, norm_layer=BatchNorm2d)
+    # torchvision refuses to dilate a BasicBlock, so its convolutions are dilated afterwards.
     for name, conv in basic.named_children():
         if name in ("conv1", "conv2"):
             assert isinstance(conv, nn.Conv2d)

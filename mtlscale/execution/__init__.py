@@ -1,54 +1,37 @@
 """Execution of experiments: data preparation, plans, warm Ray workers, worker groups, searches and jobs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from mtlscale.lazy import lazily
 
-if TYPE_CHECKING:
-    from mtlscale.execution.cluster.local_cluster import LocalCluster
-    from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
-    from mtlscale.execution.job_progress import JobProgress
-    from mtlscale.execution.observer import Observer, Silent
-    from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, make_plan, records_of
-    from mtlscale.execution.planning.status import ExperimentStatus, experiment_statuses
-    from mtlscale.execution.runner import Recorder, run
-    from mtlscale.execution.stopping import Interrupted
-    from mtlscale.execution.tuning.sweep import SweepPlan
-    from mtlscale.execution.workers.jobs import Batched, Job, Options
-    from mtlscale.execution.workers.pool import execute_pool
-    from mtlscale.execution.workers.trial import Trial, execute, execute_batched, read_data
-
-__all__ = [
-    "Advanced",
-    "Batched",
-    "Datasets",
-    "EpochEnded",
-    "Event",
-    "ExperimentStatus",
-    "Interrupted",
-    "Job",
-    "JobProgress",
-    "LocalCluster",
-    "Noted",
-    "Observer",
-    "Options",
-    "Plan",
-    "PlannedRun",
-    "Recorder",
-    "RunEnded",
-    "Silent",
-    "SweepPlan",
-    "Trial",
-    "execute",
-    "execute_batched",
-    "execute_pool",
-    "experiment_statuses",
-    "make_plan",
-    "read_data",
-    "records_of",
-    "run",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "Advanced": ".events",
+        "Batched": ".workers.jobs",
+        "Datasets": ".planning.plan",
+        "EpochEnded": ".events",
+        "Event": ".events",
+        "ExperimentStatus": ".planning.status",
+        "Interrupted": ".stopping",
+        "Job": ".workers.jobs",
+        "JobProgress": ".job_progress",
+        "LocalCluster": ".cluster.local_cluster",
+        "Noted": ".events",
+        "Observer": ".observer",
+        "Options": ".workers.jobs",
+        "Plan": ".planning.plan",
+        "PlannedRun": ".planning.plan",
+        "Recorder": ".runner",
+        "RunEnded": ".events",
+        "Silent": ".observer",
+        "SweepPlan": ".tuning.sweep",
+        "Trial": ".workers.trial",
+        "execute": ".workers.trial",
+        "execute_batched": ".workers.trial",
+        "execute_pool": ".workers.pool",
+        "experiment_statuses": ".planning.status",
+        "make_plan": ".planning.plan",
+        "read_data": ".workers.trial",
+        "records_of": ".planning.plan",
+        "run": ".runner",
+    },
+)

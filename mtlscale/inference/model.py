@@ -141,8 +141,6 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu", trust_
     """Load the model in a folder that `mtlscale export` wrote; needs neither Ray nor MLflow.
 
     Args:
-        folder: The exported folder.
-        device: The device of the network.
         trust_plugins: Run the code that the folder brings along, if the model has parts that are not shipped.
 
     Raises:

@@ -118,7 +118,6 @@ def _export(network: nn.Module, example: Tensor, names: Sequence[str], path: Pat
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the root cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -137,16 +136,14 @@ def _example(model: ExportedModel) -> Tensor:
 
 
 def _compared(path: Path, network: nn.Module, example: Tensor) -> str:
-    """Say in words how far onnxruntime's predictions are from the network's.
-
-    They are compared for one sample more than the network was exported with. `UserError` is raised if they differ.
-    """
+    """Say in words how far onnxruntime's predictions are from the network's; raise `UserError` if they differ."""
     if importlib.util.find_spec("onnxruntime") is None:
         return "not compared with the network: onnxruntime is not installed"
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(3)
 
+    # One sample more than the network was exported with, so that the batch's size is free.
     inputs = torch.cat([example, example[:1]])
     try:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

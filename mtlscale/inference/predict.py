@@ -159,7 +159,6 @@ def _long(prediction: Prediction, tasks: dict[str, Task], probabilities: bool) -
 
 
 def _mixed(tasks: dict[str, Task]) -> bool:
-    """Return whether the tasks' labels are of several kinds."""
     return len({(task.loss, task.outputs if task.loss != "cross_entropy" else 0, bool(task.classes))
                 for task in tasks.values()}) > 1  # fmt: skip
 

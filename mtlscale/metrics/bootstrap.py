@@ -28,9 +28,7 @@ def poisson_weights(seed: int, index: Tensor, replicates: int) -> Tensor:
     """Return the [n, replicates] float64 weights of items.
 
     Args:
-        seed: The seed of the stream.
         index: [n] positions of the items in the stream.
-        replicates: The number of bootstrap replicates.
     """
     item_keys = _mixed(index.to(torch.int64) + seed)
     numbers = torch.arange(1, replicates + 1, device=index.device) * _signed(0x9E3779B97F4A7C15)
@@ -55,7 +53,6 @@ def item_sums(task: Task, prediction: Tensor, target: Tensor) -> Tensor:
     The sums are a numerator and a count, a confusion matrix, or counts of entities.
 
     Args:
-        task: The task.
         prediction: [n, outputs, ...].
         target: [n, ...] as `TaskMetrics` takes it.
     """

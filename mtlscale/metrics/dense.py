@@ -146,12 +146,7 @@ class Angles(SumsAccumulator):
 
 
 def _order_statistic(mine: Tensor, rank: int) -> float:
-    """Return the value of a rank (from 0) among all workers' values.
-
-    Args:
-        mine: [n] float32 values of this worker, none negative.
-        rank: The rank over all workers.
-    """
+    """Return the value of `rank`, from 0, among all workers' values; `mine` [n] is float32 and not negative."""
     bits = mine.view(torch.int32)  # for numbers that are not negative, the bits have the order of the numbers
     upper, lower = bits >> _HALF_BITS, bits & ((1 << _HALF_BITS) - 1)
     high, below = _bin_of(upper, rank)

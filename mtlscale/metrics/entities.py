@@ -68,13 +68,7 @@ def entity_counts(classes: Sequence[str], prediction: Tensor, target: Tensor) ->
 
 
 def _entities(classes: Sequence[str], tags: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return whether an entity ended before each position [B, L + 1], its first token, and its type.
-
-    Args:
-        classes: The tags of the classes.
-        tags: [B, L] classes.
-        mask: [B, L] mask of the tokens with a label.
-    """
+    """Return whether an entity ended before each position [B, L + 1], its first token, and its type."""
     # The last code is that of O, which is added before and behind a sequence.
     letters, types, starts, ends = (table.to(tags.device) for table in _tables((*classes, "O")))
     tags = torch.where(mask, tags, len(classes))

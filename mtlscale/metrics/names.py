@@ -288,7 +288,6 @@ def measured(suite: TaskSuite, selection: Sequence[str] | Mapping[str, Sequence[
     """Return the suite with other metrics.
 
     Args:
-        suite: The suite.
         selection: Task -> metrics, or a list of which every task takes the metrics that are defined for it.
 
     Raises:

@@ -41,9 +41,6 @@ def delta_main(
     """Return Δ in percent over one main metric per task.
 
     Args:
-        method: Values of the method.
-        single_task: Values of single-task learning.
-        higher_is_better: The directions of the metrics.
         main_metrics: Task -> metric.
 
     Raises:
@@ -118,7 +115,6 @@ def taskwise_improvement(
 
 
 def _gains(method: Values, single_task: Values, directions: Directions) -> dict[str, dict[str, float]]:
-    """Return the relative gain of each metric of each task, in percent."""
     gains: dict[str, dict[str, float]] = {task: {} for task in single_task}
     for task, metric, value, reference in _pairs(method, single_task):
         if reference == 0:
@@ -128,7 +124,7 @@ def _gains(method: Values, single_task: Values, directions: Directions) -> dict[
 
 
 def _pairs(method: Values, single_task: Values) -> list[tuple[str, str, float, float]]:
-    """(task, metric, value, single-task value), after checking that both sides hold the same."""
+    """Return (task, metric, value, single-task value), after checking that both sides hold the same."""
     _same_tasks(method, single_task)
     pairs = []
     for task, values in single_task.items():

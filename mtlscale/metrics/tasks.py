@@ -226,10 +226,7 @@ def _accumulator(key: str, task: Task) -> Accumulator:
 
 
 def _read_from(metric: str) -> tuple[str, Callable[[Any], float]]:
-    """Return the accumulator that a metric is read from, and the reading function.
-
-    Plugins give their value in the metric's own unit.
-    """
+    """Return a metric's accumulator and its reading function; plugins give values in the metric's own unit."""
     if metric not in METRICS:
         return metric, float
     key, read = _OTHERS.get(metric, (metric, float))

@@ -4,27 +4,21 @@ One module per objective, named as in experiment files. `Objective` is the contr
 task relatedness, multipliers and correlations.
 """
 
-from mtlscale.objectives.contract import EpochView, Objective, ObjectiveModule, ProximalModule
-from mtlscale.objectives.discrepancies._alignment import gathered
-from mtlscale.objectives.discrepancies.population_correlation import population_correlation
-from mtlscale.objectives.relatedness import (
-    adversarial_value,
-    next_multiplier,
-    relatedness_matrix,
-    relatedness_weights,
-)
-from mtlscale.objectives.task_discriminator import reverse_gradient
+from mtlscale.lazy import lazily
 
-__all__ = [
-    "EpochView",
-    "Objective",
-    "ObjectiveModule",
-    "ProximalModule",
-    "adversarial_value",
-    "gathered",
-    "next_multiplier",
-    "population_correlation",
-    "relatedness_matrix",
-    "relatedness_weights",
-    "reverse_gradient",
-]
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "EpochView": ".contract",
+        "Objective": ".contract",
+        "ObjectiveModule": ".contract",
+        "ProximalModule": ".contract",
+        "adversarial_value": ".relatedness",
+        "gathered": ".discrepancies._alignment",
+        "next_multiplier": ".relatedness",
+        "population_correlation": ".discrepancies.population_correlation",
+        "relatedness_matrix": ".relatedness",
+        "relatedness_weights": ".relatedness",
+        "reverse_gradient": ".task_discriminator",
+    },
+)

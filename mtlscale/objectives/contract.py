@@ -55,7 +55,6 @@ class ObjectiveModule(nn.Module):
 
         Args:
             seen: This worker's batches of all streams with their outputs, those without labels included.
-            workers: The workers of the run.
         """
         return None
 

@@ -56,7 +56,6 @@ def clear_temporaries(folder: Path, older: float = 0.0) -> None:
     """Remove the temporary files of killed processes that have not been touched for some time.
 
     Args:
-        folder: The folder of the temporary files.
         older: The time in seconds; 0 is for the only process that may write here.
     """
     temporaries = [path for path in folder.glob(".*") if _TEMPORARY.fullmatch(path.name)]

@@ -207,11 +207,7 @@ def _remove_if_unused(folder: Path) -> None:
 
 
 def _read_lease(folder: Path) -> tuple[Holder | None, int]:
-    """Return the lease's holder and the time it was touched; the holder is None if the file cannot be read.
-
-    Raises:
-        FileNotFoundError: If there is no lease.
-    """
+    """Return the lease's holder, None if unreadable, and when it was touched; raise `FileNotFoundError` without one."""
     with (folder / LEASE).open("rb") as file:  # opened anew each time, so that network shares refresh it
         return Holder.read(file.read()), os.fstat(file.fileno()).st_mtime_ns
 
@@ -226,10 +222,7 @@ def _holder_and_age(folder: Path) -> tuple[Holder | None, float]:
 
 
 def _space() -> str:
-    """Return an identifier of the machine and process namespace, within which a process id is unique.
-
-    Containers and machines with the same host name may differ in it.
-    """
+    """Return an identifier of machine and process namespace, as containers with the same host name may differ in it."""
     identifiers = []
     with contextlib.suppress(OSError):
         identifiers.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())

@@ -120,12 +120,10 @@ _ENDS = b',"started":"'
 
 
 def _outcome(line: bytes, offset: int) -> Outcome | None:
-    """Return the outcome in a ledger line; None if the line is incomplete.
-
-    Only the two ends of the line are parsed if they are as `append` writes them.
-    """
+    """Return the outcome in a ledger line; None if the line is incomplete."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         begins, ends = _BEGINS.match(line), line.rfind(_ENDS)
+        # As `append` writes them: the two ends suffice, and are faster.
         if begins is not None and ends >= 0:
             with contextlib.suppress(ValueError):  # the line was cut off within its end
                 when = json.loads(b"{" + line[ends + 1 :])["finished"]
@@ -145,10 +143,7 @@ def _record(line: bytes, epochs: bool) -> RunRecord:
 
 
 def _without_epochs(line: bytes) -> bytes:
-    """Return a record's line with an empty list of epochs.
-
-    A line that `append` did not write is returned unchanged.
-    """
+    """Return a record's line with an empty list of epochs; unchanged unless `append` wrote it."""
     start = line.find(b',"epochs":[') + len(b',"epochs":[')
     end = line.rfind(b'],"phases":[')
     return line[:start] + line[end:] if start >= len(b',"epochs":[') and end >= start else line

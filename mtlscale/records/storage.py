@@ -39,7 +39,6 @@ class Storage:
         """Open the storage of a URL.
 
         Args:
-            url: The URL.
             tell: Receives a line when the storage is waited for, and when it is back.
             patience: Seconds for which a storage that does not answer is waited for.
 
@@ -149,11 +148,7 @@ class Storage:
         return ["/".join(str(path).split("/")[-parts:]) for path in paths]
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns, repeated as long as the storage does not answer.
-
-        Raises:
-            UserError: If it has not answered in time.
-        """
+        """Return an attempt's result; repeat the attempt while the storage is away, for `_patience` seconds at most."""
         began, pause = time.monotonic(), _FIRST_PAUSE
         waited = False
         while True:

@@ -57,10 +57,7 @@ class StorageLease:
             self._storage.impatient().remove(f"{self._folder}/{self._name}")
 
     def _other(self, before: str | None = None) -> Holder | None:
-        """Return the oldest other driver that is alive, and remove the leases of dead ones.
-
-        If `before` is given, only leases older than this name count.
-        """
+        """Return the oldest living driver whose lease is older than `before`, if given; remove leases of dead ones."""
         for name in sorted(self._storage.below(self._folder)):
             if name == self._name or not name.endswith(".json") or (before is not None and name > before):
                 continue

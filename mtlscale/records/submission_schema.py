@@ -261,11 +261,7 @@ _NON_FINITE = ("NaN", "Infinity", "-Infinity")  # numbers that JSON lacks, as re
 
 
 def _record(line: bytes) -> RunRecord:
-    """Parse the line of a record, in which a number is a number and no text.
-
-    Raises:
-        ValidationError: If it is no record.
-    """
+    """Parse a record's line strictly: a number is no text, except for NaN and infinities."""
     try:
         return RunRecord.model_validate_json(line, strict=True)
     except ValidationError as error:
@@ -283,7 +279,6 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _line_of(content: bytes, error: ValidationError) -> int | None:
-    """Return the approximate line of the first problem's key."""
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         match = re.search(r"line (\d+)", str(problem["msg"]))

@@ -3,32 +3,20 @@
 Others use the names in `__all__`, which are loaded when first used.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from mtlscale.lazy import lazily
 
-if TYPE_CHECKING:
-    from mtlscale.report.leaderboard import Leaderboard
-    from mtlscale.report.results import Results
-    from mtlscale.report.sweeps.sweeps import Sweep
-    from mtlscale.report.tables.published import Published, PublishedTable, read_published
-    from mtlscale.report.tables.published_comparison import Comparison, compare
-    from mtlscale.report.tables.table import Table
-    from mtlscale.report.writing.report_files import write_report
-
-__all__ = [
-    "Comparison",
-    "Leaderboard",
-    "Published",
-    "PublishedTable",
-    "Results",
-    "Sweep",
-    "Table",
-    "compare",
-    "read_published",
-    "write_report",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "Comparison": ".tables.published_comparison",
+        "Leaderboard": ".leaderboard",
+        "Published": ".tables.published",
+        "PublishedTable": ".tables.published",
+        "Results": ".results",
+        "Sweep": ".sweeps.sweeps",
+        "Table": ".tables.table",
+        "compare": ".tables.published_comparison",
+        "read_published": ".tables.published",
+        "write_report": ".writing.report_files",
+    },
+)

@@ -47,7 +47,6 @@ def over_batch(
         gramian: The Gramians [..., T, T].
         *settings: Numbers, or tensors that broadcast to the leading dimensions.
         vectors: Vectors [..., T].
-        flags: The number of flags that `solve` returns.
 
     Returns:
         The weights [..., T], then each flag [...].

@@ -90,7 +90,7 @@ def embedding_gramian(ids: Tensor, deltas: Tensor) -> Tensor:
 
 
 def _columns(each: int, columns: int) -> int:
-    """Return how many of the outputs' columns to take at a time, where a column makes `each` entries."""
+    """Return how many of the outputs' columns to take at a time, where each makes `each` entries."""
     return max(1, min(columns, _CHUNK // max(each, 1)))
 
 

@@ -41,10 +41,8 @@ def _solve(gramian: Array, linear: Array, radius: Array) -> tuple[Array, bool]:
 
 
 def _shortest(rows: Array, linear: Array, value: float) -> Array:
-    """Return multipliers x >= 0 [T], up to scale, of the shortest z with linear + rows z >= value.
-
-    That z is rowsᵀx / (1 - (value - linear)ᵀx). Zero where z = 0 will do.
-    """
+    """Return the x >= 0 [T], up to scale, of the shortest z with linear + rows z >= value."""
+    # z = rowsᵀx / (1 - (value - linear)ᵀx).
     return nonnegative_least_squares(np.vstack([rows.T, value - linear]))
 
 

@@ -17,7 +17,6 @@ def pcgrad_weights(gramian: Tensor, order: Tensor | None = None, generator: torc
         gramian: The Gramians [..., T, T].
         order: A permutation [T] for every task, or [..., T, T] whose row i is task i's; None draws a permutation per
             task from `generator`.
-        generator: The generator of the permutations.
     """
     tasks = gramian.shape[-1]
     if order is None:

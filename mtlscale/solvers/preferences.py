@@ -131,10 +131,7 @@ def _pmgda(
 
 
 def _program(gain: Array, bounds: Array, bound: Array, free: int = 0) -> Array | None:
-    """Return the x that maximises gain · x under bounds x >= bound; None if there is none.
-
-    x lies on the simplex, followed by `free` numbers without a bound of their own.
-    """
+    """Return x, on the simplex plus `free` unbounded numbers, maximising gain · x under bounds x >= bound, or None."""
     size = len(gain) - free
     answer = linprog(
         -gain,

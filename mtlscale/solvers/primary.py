@@ -1,4 +1,4 @@
-"""PCD: the update nearest to a main task's gradient that still gains on all other tasks."""
+"""The solver of PCD, a least-distance problem with a main task."""
 
 from __future__ import annotations
 
@@ -74,12 +74,7 @@ def _solve(gramian: Array, sizes: Array, primary: Array, tau: Array, hidden: Arr
 
 
 def _shortest(units: Array, bounds: Array) -> tuple[Array, bool]:
-    """Return the x >= 0 [n] for which unitsᵀx is the shortest y with units y >= bounds; zeros, False if there is none.
-
-    Args:
-        units: Unit vectors [n, r].
-        bounds: The least products [n].
-    """
+    """Return x >= 0 [n]: unitsᵀx is the shortest y with units y >= bounds; zeros and False if there is none."""
     if bounds.max() <= 0.0:
         return np.zeros(len(bounds)), True
     largest = np.abs(bounds).max()

@@ -65,15 +65,13 @@ def _divergence(log_p: Array) -> Array:
 
 
 def _temper(logits: Array, radius: Array) -> Array:
-    """Return the τ in [0, 1] [...] with KL(softmax(τ logits) ‖ uniform) = radius, where it exists.
-
-    Newton's method on √KL, nearly linear in τ where τ is small, bisecting where a step leaves the bracket.
-    """
+    """Return the τ in [0, 1] [...] with KL(softmax(τ logits) ‖ uniform) = radius, where it exists."""
     low, high = np.zeros(logits.shape[:-1]), np.ones(logits.shape[:-1])
     spread = logits.std(-1)
     factor = np.minimum(1.0, np.sqrt(2.0 * radius) / np.where(spread > 0.0, spread, 1.0))
     goal = np.sqrt(radius)
 
+    # Newton's method on √KL, nearly linear for small τ; bisect where a step leaves the bracket.
     for _ in range(200):
         log_p = log_softmax(factor[..., None] * logits, axis=-1)
         share = np.exp(log_p)

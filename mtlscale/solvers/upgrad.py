@@ -96,13 +96,7 @@ def _solve_mean(gramian: Array, hidden: Array) -> tuple[Array, bool]:
 
 
 def _projection(units: Array, vector: Array, hidden: float) -> tuple[Array, bool]:
-    """Return the x >= 0 [T] that make vector + unitsᵀx shortest, the least of them, and whether they were found.
-
-    Args:
-        units: Unit gradients [T, r].
-        vector: The vector [r] to project, of length 1.
-        hidden: The part of squared lengths that rounding hides.
-    """
+    """Return the least x >= 0 [T] that makes vector + unitsᵀx shortest, and whether it was found."""
     # Opposed gradients would otherwise enter together with huge weights that cancel.
     ridge = max(RIDGE, np.sqrt(hidden))
     regular = np.vstack([units.T, ridge * np.eye(len(units))])

@@ -1,5 +1,12 @@
 """Checks of components of one's own: what shipped ones keep, as functions that any test runner may call."""
 
-from mtlscale.testing.balancers import Bound, Check, balancer_checks
+from mtlscale.lazy import lazily
 
-__all__ = ["Bound", "Check", "balancer_checks"]
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "Bound": ".balancers",
+        "Check": ".balancers",
+        "balancer_checks": ".balancers",
+    },
+)

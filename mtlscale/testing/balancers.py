@@ -125,15 +125,7 @@ def _concerns(name: str, subject: _Subject) -> bool:
 def _call(
     balancer: Balancer, jacobian: Tensor, losses: Tensor, state: State, present: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    """Return weights [..., T], weights by module [M, T] or a direction [P], and the next state.
-
-    Args:
-        balancer: The balancer to call.
-        jacobian: Gradients [..., T, P].
-        losses: Task losses [..., T].
-        state: The balancer's state.
-        present: The tasks [T] that take part; all by default.
-    """
+    """Return weights [..., T], weights by module [M, T] or a direction [P], and the next state."""
     present = torch.ones(losses.shape[-1], dtype=torch.bool) if present is None else present
     if isinstance(balancer, JacobianBalancer):
         parts, state = direct(balancer, [jacobian[:, :1], jacobian[:, 1:]], losses, state, present)

@@ -90,10 +90,7 @@ def train(balancer: Balancer, steps: Sequence[Labels], workers: Workers | None =
     """Train the network and return what each step left; epochs have `STEPS_PER_EPOCH` steps.
 
     Args:
-        balancer: The balancer of the training.
-        steps: The labels of each step.
         workers: The workers of which this is one; each has its part of the samples.
-        micros: Number of micro-batches of a step.
     """
     workers, network = workers or Workers(), _Network()
     partition = network.partition()

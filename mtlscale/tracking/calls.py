@@ -23,7 +23,6 @@ def write_entry(client: Any, experiment_id: str, entry: Entry, on_created: Calla
     """Write an entry; the status comes last, so a run that is FINISHED in MLflow is complete.
 
     Args:
-        client: MLflow's client.
         experiment_id: MLflow's id of the experiment in which new runs are made.
         entry: What is written. A new run's id is set in it.
         on_created: Receives the entry of a new run before the rest of it is written.

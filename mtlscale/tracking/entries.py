@@ -104,7 +104,6 @@ def _short(value: Any) -> str:
 
 
 def _plugins(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hashes of the files that the run's own parts and metrics come from."""
     parts = {
         part: settings["plugin"]
         for part, settings in spec.items()
@@ -210,7 +209,6 @@ def _structure(record: RunRecord) -> dict[str, str]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested settings into dotted parameters."""
     result = {}
     for key, value in values.items():
         if isinstance(value, dict):

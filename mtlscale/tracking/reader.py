@@ -47,7 +47,6 @@ def read_records(
     """Return the records of runs that have ended, in the order of their experiment's plan.
 
     Args:
-        uri: The tracking URI.
         experiment: The experiment to read; None: all.
         dataset: Restrict to this label of a data set, as rows have it.
         method: Restrict to this label of a method, as rows have it.
@@ -246,10 +245,7 @@ def _as_planned(records: Sequence[RunRecord], settings: dict[str, Any]) -> list[
 
 
 def _artifact_texts(runs: Sequence[Any], name: str, uri: str) -> list[bytes | None]:
-    """Return a file of each of these runs, None for a run that has none.
-
-    Local files are read where they are; others are downloaded, many at once.
-    """
+    """Return a file of each of these runs, None for a run that has none; remote files are read in parallel."""
     database = database_file(uri)
 
     def text(info: Any, folder: Path) -> bytes | None:

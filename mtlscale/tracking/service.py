@@ -91,10 +91,7 @@ def _check_server(uri: str) -> str | None:
 
 
 def _ask(uri: str, route: str, seconds: float) -> requests.Response:
-    """Return a server's answer, asked for with the certificates that MLflow's own variables name.
-
-    A name and password in the address are sent as its client sends them.
-    """
+    """Return a server's answer, asked for with the certificates that MLflow's own variables name."""
     import requests
     import urllib3
 
@@ -210,16 +207,10 @@ def client_of(uri: str) -> Any:
 
 
 def _alone(connected: Callable[[], Any], file: Path) -> Any:
-    """Connect to a database while no other process does: MLflow makes its tables where there are none.
-
-    Of two processes that make them at once one would fail, and its runs would be missing. A process that may not write
-    beside the database takes no lock, and makes no tables either.
-
-    Raises:
-        UserError: If another process does not come to an end with it.
-    """
+    """Connect to a database while no other process does."""
     from filelock import FileLock, Timeout
 
+    # MLflow makes missing tables; of two processes that make them at once, one would fail.
     lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_TABLES_SECONDS)
     try:
         lock.acquire()
@@ -229,6 +220,7 @@ def _alone(connected: Callable[[], Any], file: Path) -> Any:
             "that process, then `mtlscale sync`"
         ) from None
     except (OSError, NotImplementedError):
+        # A process that may not write beside the database makes no tables either.
         return connected()
 
     try:

@@ -23,9 +23,6 @@ def sync(
     If a call is interrupted, the next goes on.
 
     Args:
-        experiment: The experiment.
-        home: The home with its ledger.
-        table: Returns the leaderboard's rows.
         tell: Receives remarks.
 
     Returns:

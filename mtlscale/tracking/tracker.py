@@ -234,10 +234,7 @@ class Tracker:
         self._done += update.record is not None
 
     def _next_update(self) -> RunUpdate | None:
-        """Return what to write next, as soon as there is something; nothing once the end has come.
-
-        Runs that have ended come first: while MLflow is behind, the updates of running ones matter least.
-        """
+        """Wait for what to write next and return it; ended runs come first, None once the end has come."""
         with self._news:
             while True:
                 now = time.monotonic()

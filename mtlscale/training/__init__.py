@@ -1,97 +1,60 @@
 """Training of one run in one plain process, without Ray and MLflow."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from mtlscale.lazy import lazily
 
-if TYPE_CHECKING:
-    from mtlscale.training.augment import Augment
-    from mtlscale.training.batches import Batches, made_ahead, on_device
-    from mtlscale.training.engine.building import build_model, phase_id
-    from mtlscale.training.engine.loop import Progress, Trainer, finish, train
-    from mtlscale.training.engine.phases import begin, first_state, noisy_tasks, partition_of
-    from mtlscale.training.engine.record import counters, now, run_record, traced
-    from mtlscale.training.engine.session import Session, Updater, schedule_factor
-    from mtlscale.training.evaluation.evaluate import TaskTable, as_asked, evaluate, tables
-    from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap
-    from mtlscale.training.evaluation.prediction_images import Pictures
-    from mtlscale.training.evaluation.robustness import check_evaluation, measured_figures
-    from mtlscale.training.evaluation.select import Selection
-    from mtlscale.training.gradients.graph import uses
-    from mtlscale.training.gradients.per_task import Partition
-    from mtlscale.training.gradients.step_stats import (
-        Diverged,
-        StepStats,
-        bad_gradient,
-        bad_loss,
-        bad_weights,
-        clip_factors,
-        head_weights,
-        mean_losses,
-        with_hints,
-    )
-    from mtlscale.training.gradients.tally import Tally, furthest
-    from mtlscale.training.gradients.update import StepResult, Update
-    from mtlscale.training.losses import task_loss
-    from mtlscale.training.probes.affinity import task_affinity
-    from mtlscale.training.seeds import derive_seed
-    from mtlscale.training.sources import SupervisedSource, sparse_embeddings
-    from mtlscale.training.task_balancer import TaskBalancer
-
-__all__ = [
-    "Augment",
-    "Batches",
-    "Diverged",
-    "ItemBootstrap",
-    "Partition",
-    "Pictures",
-    "Progress",
-    "Selection",
-    "Session",
-    "StepResult",
-    "StepStats",
-    "SupervisedSource",
-    "Tally",
-    "TaskBalancer",
-    "TaskTable",
-    "Trainer",
-    "Update",
-    "Updater",
-    "as_asked",
-    "bad_gradient",
-    "bad_loss",
-    "bad_weights",
-    "begin",
-    "build_model",
-    "check_evaluation",
-    "clip_factors",
-    "counters",
-    "derive_seed",
-    "evaluate",
-    "finish",
-    "first_state",
-    "furthest",
-    "head_weights",
-    "made_ahead",
-    "mean_losses",
-    "measured_figures",
-    "noisy_tasks",
-    "now",
-    "on_device",
-    "partition_of",
-    "phase_id",
-    "run_record",
-    "schedule_factor",
-    "sparse_embeddings",
-    "tables",
-    "task_affinity",
-    "task_loss",
-    "traced",
-    "train",
-    "uses",
-    "with_hints",
-]
-
-__getattr__ = lazily(__name__)
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "Augment": ".augment",
+        "Batches": ".batches",
+        "Diverged": ".gradients.step_stats",
+        "ItemBootstrap": ".evaluation.item_bootstrap",
+        "Partition": ".gradients.per_task",
+        "Pictures": ".evaluation.prediction_images",
+        "Progress": ".engine.loop",
+        "Selection": ".evaluation.select",
+        "Session": ".engine.session",
+        "StepResult": ".gradients.update",
+        "StepStats": ".gradients.step_stats",
+        "SupervisedSource": ".sources",
+        "Tally": ".gradients.tally",
+        "TaskBalancer": ".task_balancer",
+        "TaskTable": ".evaluation.evaluate",
+        "Trainer": ".engine.loop",
+        "Update": ".gradients.update",
+        "Updater": ".engine.session",
+        "as_asked": ".evaluation.evaluate",
+        "bad_gradient": ".gradients.step_stats",
+        "bad_loss": ".gradients.step_stats",
+        "bad_weights": ".gradients.step_stats",
+        "begin": ".engine.phases",
+        "build_model": ".engine.building",
+        "check_evaluation": ".evaluation.robustness",
+        "clip_factors": ".gradients.step_stats",
+        "counters": ".engine.record",
+        "derive_seed": ".seeds",
+        "evaluate": ".evaluation.evaluate",
+        "finish": ".engine.loop",
+        "first_state": ".engine.phases",
+        "furthest": ".gradients.tally",
+        "head_weights": ".gradients.step_stats",
+        "made_ahead": ".batches",
+        "mean_losses": ".gradients.step_stats",
+        "measured_figures": ".evaluation.robustness",
+        "noisy_tasks": ".engine.phases",
+        "now": ".engine.record",
+        "on_device": ".batches",
+        "partition_of": ".engine.phases",
+        "phase_id": ".engine.building",
+        "run_record": ".engine.record",
+        "schedule_factor": ".engine.session",
+        "sparse_embeddings": ".sources",
+        "tables": ".evaluation.evaluate",
+        "task_affinity": ".probes.affinity",
+        "task_loss": ".losses",
+        "traced": ".engine.record",
+        "train": ".engine.loop",
+        "uses": ".gradients.graph",
+        "with_hints": ".gradients.step_stats",
+    },
+)

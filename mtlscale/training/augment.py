@@ -179,10 +179,7 @@ class _Shift:
 
 
 def _cut_out(images: Tensor, place: Tensor, mean: Sequence[float]) -> Tensor:
-    """Fill a square of half the side in images [B, C, H, W] with the mean colour.
-
-    `place` [B, 2] in [0, 1)² is its centre. For floating-point images, which are normalised, the mean is 0.
-    """
+    """Fill a square of half the side around `place` [B, 2], in [0, 1)², with the mean colour (0 if normalised)."""
     inside = []
     for size, centre in zip(images.shape[2:], place.T, strict=True):
         half = size // 4

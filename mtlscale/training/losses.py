@@ -44,20 +44,14 @@ def _regression(loss: Callable[..., Tensor]) -> ElementLoss:
 
 
 def _cosine(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return 1 − cos between vectors along dimension 1 (surface normals), and which targets are present.
-
-    The loss is 0 for the same direction, at most 2; a target of NaN or of length 0 is missing.
-    """
+    """Return 1 − cos of vectors along dimension 1, in [0, 2], and which targets are neither NaN nor of length 0."""
     present = (target != 0).any(dim=1) & ~target.isnan().any(dim=1)
     filled = torch.nan_to_num(target, nan=0.0).to(prediction.dtype)
     return 1.0 - F.cosine_similarity(prediction, filled, dim=1), present
 
 
 def _welsch(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return 1 - exp(-|e|²) of the errors e along dimension 1, and which targets are present.
-
-    It is below 1, however far the target is; a target with a NaN is missing.
-    """
+    """Return 1 - exp(-|e|²) < 1 of the errors e along dimension 1, and which targets are without NaN."""
     target = target.reshape(prediction.shape)
     present = ~target.isnan().any(dim=1)
     filled = torch.nan_to_num(target, nan=0.0).to(prediction.dtype)

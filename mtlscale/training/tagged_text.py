@@ -67,10 +67,7 @@ def _sentence(suite: TaskSuite, task: Task, inputs: Tensor, truth: Tensor, guess
 
 
 def _word(suite: TaskSuite, token: Tensor, place: int) -> str:
-    """Return a word as the set knows it, or spelled by its characters if training has not seen it.
-
-    Without a vocabulary, return its position, from 1.
-    """
+    """Return a word of the vocabulary, spelled out if training has not seen it; without one, its position from 1."""
     words, letters = suite.extras.get("vocabulary"), suite.extras.get("characters")
     if words is None or token.is_floating_point():
         return str(place + 1)

@@ -302,11 +302,7 @@ class TaskBalancer:
         return self.balancer.at == "representation" or self.balancer.aligns_heads
 
     def _looked_at(self, given: GivenLosses) -> GivenLosses:
-        """Return the losses after a look at their graphs; without features where heads change these in place.
-
-        Raises:
-            UserError: If a gradient would not be what its user means.
-        """
+        """Return the losses after a look at their graphs; without features where heads change these in place."""
         fit = self._look.fits(given.tasks, given.sums, given.features)
         if not fit.right:
             self._read_groups()
@@ -333,14 +329,12 @@ class TaskBalancer:
         return self._looked_at(replace(given, features=[None] * len(given.features), one=False))
 
     def _keeps(self, given: GivenLosses) -> bool:
-        """Return whether the step keeps its graph, so that the task of a gradient that is not finite can be named.
-
-        Graphs of compiled networks cannot be kept, and large ones would take memory from the next step.
-        """
+        """Return whether the step keeps its graph, so that the task of a gradient that is not finite can be named."""
         by_sums = self.balancer.needs in ("losses", "modules") or self.update.gramian_every > 1
         if not by_sums or self._earlier is not None or not self.update.partition.shared or len(self.names) == 1:
             return False
         if self._nodes not in self._kept:
+            # Large graphs would take memory from the next step; compiled ones cannot be kept.
             small = len(self._kept) < _MOST_GRAPHS and graph_bytes(given.sums) <= _SMALL
             self._kept[self._nodes] = small and not is_compiled(given.sums)
         return self._kept[self._nodes]
@@ -400,10 +394,7 @@ class TaskBalancer:
 
     @contextmanager
     def _unchanged_on_errors(self) -> Iterator[Hooks | None]:
-        """Put back `.grad` and the update's counter where the body fails.
-
-        Parameters have no hooks inside; those that they have are yielded.
-        """
+        """Take hooks off and yield them; put back `.grad` and the update's counter where the body fails."""
         parameters, count = self.update.partition.all, self.update.count
         self._previous = [parameter.grad for parameter in parameters]
         hooks = hooks_of(parameters)
@@ -433,11 +424,9 @@ def _coarsest(partition: Partition) -> torch.dtype:
 
 
 def _wrappers_of(parameters: Sequence[nn.Parameter]) -> list[Any]:
-    """Return the `DistributedDataParallel` around some of the parameters.
-
-    They are looked for among all objects: nothing in a graph tells of them.
-    """
+    """Return the `DistributedDataParallel` around some of the parameters."""
     known = {id(parameter) for parameter in parameters}
+    # Nothing in a graph tells of them, so they are looked for among all objects.
     wrappers = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
     return [wrapper for wrapper in wrappers if not known.isdisjoint(map(id, wrapper.parameters()))]
 

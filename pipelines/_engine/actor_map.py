@@ -39,9 +39,7 @@ def actor_map(
     """Yield the results of the function object on each table, in the order of the tables.
 
     Args:
-        function: The class of the function object.
         arguments: The arguments that build it.
-        tables: The blocks.
         engine: Where it runs.
         max_actors: Number of actors or threads at most; None: one for every core.
     """

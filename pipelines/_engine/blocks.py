@@ -39,7 +39,6 @@ class Blocks(Protocol):
         row instead of raising.
 
         Args:
-            function: The function from a block to its result.
             stage: The name of this step for the progress callback.
         """
         ...
@@ -104,7 +103,6 @@ def dataset(tables: list[pa.Table], *, ordered: bool = False) -> ray.data.Datase
     """Return a Ray data set with one block per table.
 
     Args:
-        tables: The blocks.
         ordered: Whether results keep the order of the blocks.
     """
     import ray.data
@@ -123,14 +121,11 @@ def items(objects: Sequence[Any]) -> ray.data.Dataset:
 
 @contextmanager
 def _quiet(ordered: bool) -> Iterator[None]:
-    """Give data sets that are made here their context: no bars, no console, results in order or not.
-
-    Ray's log file keeps the plan of every step, and the tracebacks of errors, which are raised anyway; mtlscale shows a
-    bar of its own.
-    """
+    """Give data sets that are made here their context: no bars, no console, results in order or not."""
     import ray.data  # its loggers exist from here on
     from ray.data.context import DataContext
 
+    # Ray's log file keeps the plan of every step, and the tracebacks of errors, which are raised anyway.
     for handler in logging.getLogger(ray.data.__name__).handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setLevel(logging.CRITICAL)

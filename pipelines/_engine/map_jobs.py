@@ -31,8 +31,6 @@ def results_of(
     When the iterator is closed before its end, no further job is started.
 
     Args:
-        function: The function.
-        jobs: Its arguments.
         engine: Where it runs.
         go_on: Predicate that threads ask before each job; once it is false, they start none any more. Ray Data starts
             jobs until the iterator is closed.
@@ -53,10 +51,7 @@ def cores() -> int:
 
 
 def _threads(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[], bool]) -> Generator[R]:
-    """Yield results from one thread per core.
-
-    Threads suffice, because Pillow, numpy and the encoder work without Python's lock.
-    """
+    """Yield results from a thread per core: Pillow, numpy and the encoder work without Python's lock."""
     pool = ThreadPoolExecutor(cores(), thread_name_prefix="shard")
     pending: set[Future[R]] = set()
     try:
@@ -74,13 +69,11 @@ def _threads(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[], 
 
 
 def _ray_data(function: Callable[[T], R], jobs: Sequence[T]) -> Generator[R]:
-    """Yield results from Ray Data, which tries again what is lost with a worker or a node.
-
-    A task takes several jobs where there are enough: between two tasks of a processor Ray Data lets 0.2 s pass.
-    """
+    """Yield results from Ray Data, which tries again what is lost with a worker or a node."""
     import ray
 
     processors = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    # Several jobs a task: between two tasks of a processor Ray Data lets 0.2 s pass.
     together = min(_TOGETHER, max(1, len(jobs) // (_TASKS_PER_PROCESSOR * processors)))
     tasks = [jobs[start : start + together] for start in range(0, len(jobs), together)]
     lazy = items(tasks).flat_map(partial(_do_jobs, function=function), num_cpus=1)

@@ -48,7 +48,6 @@ def read_members(source: Path, selects: Callable[[str], bool]) -> Iterator[tuple
     of operating systems and hidden ones are left out. Every member's name is checked, wanted or not.
 
     Args:
-        source: The archive or the folder.
         selects: Predicate on a name: whether to yield that file.
 
     Raises:

@@ -45,7 +45,6 @@ def python_batch(name: str, file: str, content: bytes, key: bytes) -> tuple[np.n
     Args:
         name: The pipeline, for messages.
         file: The file, for messages.
-        content: The pickle.
         key: The entry that holds the labels.
 
     Raises:

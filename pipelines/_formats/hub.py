@@ -184,10 +184,7 @@ class HubFolder:
             raise UserError(f"{self.pipeline}: {self.root / file} cannot be read ({error}); save it again") from None
 
     def _shards(self) -> dict[str, list[str]]:
-        """Return the files by the split in their names.
-
-        Examples are `train-00000-of-00002.parquet`, `mnist-train.arrow` and `train/0000.parquet`.
-        """
+        """Return split -> files, as in `train-00000-of-00002.parquet`, `mnist-train.arrow`, `train/0000.parquet`."""
         files_by_split: dict[str, dict[str, list[str]]] = {}  # split -> folder -> files
         for path in sorted((*self.root.rglob("*.arrow"), *self.root.rglob("*.parquet"))):
             name = path.relative_to(self.root)

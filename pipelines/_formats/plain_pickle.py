@@ -174,10 +174,7 @@ def _build_object(stack: list[Any], name: str, argument: Any) -> bool:
 
 
 def _plain(found: Any) -> dict[Any, Any]:
-    """Return the dictionary with its arrays, one level deep.
-
-    Lists and dictionaries may refer to each other, so following them could expand without limit.
-    """
+    """Return the dictionary one level deep: lists that refer to each other could expand without limit."""
     if not isinstance(found, dict):
         raise NotPlain("holds no dictionary")
     return {_value(key): _value(value) for key, value in found.items()}

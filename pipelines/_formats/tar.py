@@ -65,10 +65,7 @@ def _member_type(member: tarfile.TarInfo) -> str:
 
 
 def _quickly(path: Path) -> Iterator[Member]:
-    """Yield the members by reading headers alone.
-
-    This takes a fraction of the time of `tarfile`, which matters for sets of millions of pictures.
-    """
+    """Yield the members by reading headers alone, in a fraction of the time of `tarfile`."""
     with path.open("rb") as file:
         descriptor, offset, end = file.fileno(), 0, path.stat().st_size
         while header := os.pread(descriptor, _BLOCK, offset):

@@ -45,8 +45,6 @@ def read_rows(
 
     Args:
         where: The file as messages name it.
-        path: The file.
-        columns: The columns to read.
         header: Whether the first line names the columns; otherwise they are called 1, 2, …
         quotes: Whether fields may stand in quotes: `always`, `never`, or `auto`, which means in CSV alone.
         mend: Advice for the message about a missing column.

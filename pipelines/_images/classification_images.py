@@ -166,10 +166,7 @@ class PictureSet(Pipeline):
         return digest.hexdigest()
 
     def _out_of_distribution(self, located: Path) -> tuple[PictureSet, Path]:
-        """Return the out-of-distribution set, in the sizes of this one, and the place of its files.
-
-        They lie in its folder below `$MTLSCALE_DATA`, or beside the source.
-        """
+        """Return the out-of-distribution set in this one's sizes, and its files below $MTLSCALE_DATA or the source."""
         ood_set: PictureSet = build("datasets", self.ood, {"image_size": self.image_size, "limit": self.ood_limit})
         data_folders = [Path(os.environ["MTLSCALE_DATA"])] if os.environ.get("MTLSCALE_DATA") else []
         for folder in (*data_folders, *list(located.absolute().parents)[:2]):
@@ -221,17 +218,8 @@ class PictureSet(Pipeline):
         notes: dict[str, Any],
         of: tuple[str, float, int] | None = None,
     ) -> np.ndarray:
-        """Fill in the stream's tables and return its pictures in train.
-
-        Args:
-            tables: split -> stream -> table, extended here.
-            stream: The stream.
-            source: The files of this set.
-            context: The settings of the preparation.
-            problems: (name, problem) of bad pictures, extended here.
-            notes: Notes, extended here.
-            of: For the stream without labels: name, held-out share and split number of the set it stands beside.
-        """
+        """Fill in the stream's tables, problems and notes, and return its pictures in train."""
+        # `of`: name, held-out share and split number of the set that an unlabelled stream stands beside.
         _, share, split = of or (self.name, self.validation, self.split)
         sizes: set[tuple[int, int]] = set()
         gray = False
@@ -302,11 +290,7 @@ class PictureSet(Pipeline):
         return SampledImages(ids[usable], labels[chosen][usable], pixels[usable], sizes, gray)
 
     def _split_images(self, source: Path, part: str) -> SplitImages:
-        """Return the part in whichever of the supported layouts the source has.
-
-        Raises:
-            UserError: The part is missing or has classes outside the set's.
-        """
+        """Return the part in whichever of the supported layouts the source has."""
         if is_hub_folder(source):
             pixels, labels = labelled_images(HubFolder(self.name, source), part, self.shape, self.hub_labels)
             loaded: SplitImages | None = SplitImages(numbered(part, len(pixels)), labels, pixels)
@@ -328,11 +312,7 @@ class PictureSet(Pipeline):
         return loaded
 
     def _class_folders(self, source: Path, part: str) -> SplitImages | None:
-        """Return the pictures of `{train,test}/<class>/<picture>` below a folder or in an archive.
-
-        val counts as test if there is no test. For a set without known class names, the classes are its folders in
-        alphabetical order.
-        """
+        """Return the pictures of `{train,test}/<class>/<picture>` below a folder or in an archive; val can be test."""
 
         def wanted_file(name: str) -> bool:
             match = _PICTURE.search(name)
@@ -350,6 +330,7 @@ class PictureSet(Pipeline):
             return None
 
         folders = sorted({name for name, _, _ in by_part[chosen_part]})
+        # Without known class names, the classes are the folders in alphabetical order.
         class_names = self.names if set(self.names) >= set(folders) else tuple(folders)
         if len(folders) != len(self.names) or len(class_names) != len(self.names):
             missing = [name for name in self.names if name not in folders]

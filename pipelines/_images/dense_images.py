@@ -108,7 +108,6 @@ class DensePipeline(ImagePipeline):
         Args:
             store: The files of the source.
             samples: (part of the source, id) -> modality -> file name.
-            parts: The modalities that a sample needs.
         """
         rows, problems = [], []
         for source_part in sorted({part for part, _ in samples}):
@@ -128,7 +127,6 @@ class DensePipeline(ImagePipeline):
         """Return the rows of the index for a set of the `datasets` library.
 
         Args:
-            hub: The set.
             columns: modality -> column.
             test: The split, val or test, that becomes our test; if the set lacks it, the other one does.
         """
@@ -198,9 +196,7 @@ def any_labels(files: Files, table: np.ndarray, count: int, before: Size, size: 
     """Return the class map of a label file of any supported kind.
 
     Args:
-        files: The files of the sample.
         table: Stored label -> class, for pictures and MATLAB matrices; arrays hold classes (-1: void).
-        count: The number of classes.
         before: Height and width of the sample's image.
         size: Height and width of the result.
     """

@@ -20,7 +20,6 @@ def labelled_images(
     """Return (uint8 [N, *shape], labels [N]) of a split.
 
     Args:
-        hub: The set.
         part: train, val or test.
         shape: Height, width and, for colour, 3.
         label: Possible names of the column of labels.

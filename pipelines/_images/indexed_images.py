@@ -42,7 +42,6 @@ class Files:
 
     Args:
         root: Folder of the locations.
-        row: The row.
         keep: Modality whose encoded bytes are kept; None: none.
     """
 
@@ -193,15 +192,11 @@ def prepared_images(
     """Return a pipeline's result for an index of images, nothing decoded yet.
 
     Args:
-        suite: The tasks.
         index: The rows: `id`, `split`, locations and finished targets.
         decode: The function from a row to its arrays.
-        columns: The decoded columns.
         root: Folder of the locations.
         problems: (name, problem) of samples that the index left out.
-        context: The settings of the preparation.
         picture: Modality of the input if it is kept as encoded in its file; None: it is decoded.
-        notes: Notes for the manifest.
     """
     shapes = {name.removeprefix("target."): column.shape for name, column in columns.items() if name != "input"}
 

@@ -76,10 +76,7 @@ def _moments(valid: np.ndarray, x: np.ndarray, y: np.ndarray, window: int) -> tu
 
 @functools.lru_cache(maxsize=4)
 def _known_moments(height: int, width: int, camera: Camera, window: int) -> tuple[np.ndarray, ...]:
-    """Return the moments of a map without holes.
-
-    They take most of the time and are equal for all maps of one size, so they are cached.
-    """
+    """Return the moments of a map without holes, cached: equal for a size, and most of the time."""
     return _moments(np.ones((height, width), bool), *_rays(height, width, camera), window)
 
 

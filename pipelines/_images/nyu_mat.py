@@ -23,7 +23,6 @@ def open_source(store: Store, classes: int) -> tuple[dict[int, str], np.ndarray]
     """Return 1-based frame number -> "train" or "val" (the official test frames), and stored label -> class.
 
     Args:
-        store: The files of the source.
         classes: Size of the label set, 13 or 40.
 
     Raises:

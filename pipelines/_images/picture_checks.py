@@ -17,7 +17,6 @@ def picture_lines(store: Store, white: float) -> Iterator[str]:
     """Yield a line for each way in which some of a set's pictures are changed beside their size.
 
     Args:
-        store: The pictures.
         white: The value of white that the user gives; 0: none.
     """
     names = store.names[:: max(1, len(store.names) // _LOOKED_AT)][:_LOOKED_AT]

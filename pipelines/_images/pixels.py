@@ -45,7 +45,6 @@ def values(raw: bytes, modes: tuple[str, ...], bits: str) -> np.ndarray:
     """Return the stored numbers of a label or depth image, [H, W] or [H, W, C]; a palette image gives its indices.
 
     Args:
-        raw: The encoded image.
         modes: Pillow's names of the accepted kinds.
         bits: The accepted kinds in words.
 

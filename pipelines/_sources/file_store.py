@@ -46,8 +46,7 @@ class Store:
     refused as a source.
 
     Args:
-        source: The folder or the archive.
-        wanted: Predicate on a name with forward slashes: whether the file belongs to the set.
+        selects: Predicate on a name with forward slashes: whether the file belongs to the set.
         inside: Folder of an archive's members, by the archive's name; `None` leaves the archive out.
 
     Raises:
@@ -217,10 +216,7 @@ def _compressed(path: Path) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _open_zip(path: str, mtime_ns: int, size: int) -> zipfile.ZipFile:
-    """Return an open zip archive.
-
-    It is kept open, because reading the index of a large archive for every member would take most of the time.
-    """
+    """Keep a zip archive open: reading a large index for every member would take most of the time."""
     return zipfile.ZipFile(path)
 
 

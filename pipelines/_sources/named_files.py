@@ -50,10 +50,7 @@ def folder_with(source: Path, names: Sequence[str]) -> Iterator[Path]:
 
 
 def _common(members: Sequence[str], names: Sequence[str]) -> str:
-    """Return the prefix of the names in an archive, with its slash.
-
-    It is empty, or the folder at the top that has most of the names.
-    """
+    """Return the folder at an archive's top that has most of the names, with its slash; empty for the top itself."""
 
     def count(below: str) -> int:
         return sum(any(f"{member}/".startswith(f"{below}{name}/") for member in members) for name in names)

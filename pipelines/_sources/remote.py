@@ -46,7 +46,6 @@ def fetch_source(pipeline: str, source: Path | str, hub: bool, downloads: Path) 
         pipeline: The pipeline, for messages.
         source: `hf:NAME` or a URL.
         hub: Whether the pipeline reads sets of the `datasets` library.
-        downloads: The folder for downloads.
     """
     text = str(source)
     if _is_hub(text):

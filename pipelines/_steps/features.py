@@ -126,7 +126,6 @@ def seen_inputs(tasks: Mapping[str, Vectors]) -> dict[str, int]:
 
 
 def _as_bytes(vectors: Vectors, split: str) -> list[bytes]:
-    """Return the inputs of a split as they are stored."""
     return [row.tobytes() for row in vectors.features[vectors.rows[split]].astype(np.float32)]
 
 
@@ -227,9 +226,7 @@ def one_against_rest(
         labels: [N].
         classes: Task name -> label.
         positives: Samples of a task's own class.
-        negatives: Samples of each other class in a task.
         components: Number of principal components.
-        split: Number of the random split.
 
     Raises:
         UserError: A class has too few samples.

@@ -35,7 +35,6 @@ class InputColumns:
         Columns without any value, and those without a name or of weights that `features` does not name, are left out.
 
         Args:
-            table: The table.
             roles: Columns with another role, which are no inputs unless `features` names them.
             notes: Notes on the set, extended by the columns that are left out.
         """
@@ -105,7 +104,6 @@ def no_input(field: pa.Field, *, named: bool = False) -> str:
     """Return the reason why a column cannot be an input, or "" if it can.
 
     Args:
-        field: The column.
         named: Whether the user names it.
     """
     if pa.types.is_null(field.type):

@@ -87,13 +87,7 @@ class PartReader:
 
 
 def large_table(shared: SharedTable, parts: TableParts, context: PrepareContext) -> Prepared:
-    """Return the data set of a table that is read in parts, nothing converted yet.
-
-    Args:
-        shared: The options.
-        parts: The file.
-        context: The settings of the preparation.
-    """
+    """Return the data set of a table that is read in parts, nothing converted yet."""
     roles = shared.roles(parts.columns)
     if parts.layout is not None and parts.layout.question:
         raise UserError(f"{parts.where}: {parts.layout.question}")
@@ -131,7 +125,6 @@ def large_table(shared: SharedTable, parts: TableParts, context: PrepareContext)
 def _each(
     function: Callable[[PartJob], Any], jobs: Sequence[PartJob], context: PrepareContext, stage: str
 ) -> list[Any]:
-    """Return the result of each job, in their order."""
     results: list[Any] = [None] * len(jobs)
     numbered = list(enumerate(jobs))
     with closing(results_of(partial(_numbered, function), numbered, context.engine, lambda: True)) as finished:

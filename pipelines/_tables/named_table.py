@@ -128,7 +128,6 @@ def read_columns(name: str, path: Path, columns: Sequence[str], problems: Proble
     Args:
         name: The pipeline, for messages.
         path: The file, as it is or packed with gzip.
-        columns: The names of its columns.
         problems: (row, problem) of rows with too many or too few fields, which are left out; extended here.
         separator: The text between fields.
     """

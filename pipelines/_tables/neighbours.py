@@ -73,7 +73,6 @@ def _mulan_set(source: Path) -> str:
 
 
 def _stem(name: str) -> str:
-    """Return a file's name without the endings of format and packing."""
     for ending in PACKED:
         name = name.removesuffix(ending)
     return Path(name).stem

@@ -41,7 +41,6 @@ class RowSplit:
         """Return split -> its rows.
 
         Args:
-            table: The table.
             ids: The ids [N], which decide a random split.
             labels: Classes [N] of each target of classes, `MISSING_CLASS` where there is none; a random split keeps a
                 row of each class in training, and the shares of the first target's classes.

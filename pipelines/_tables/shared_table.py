@@ -83,7 +83,6 @@ class SharedTable:
             table: The rows, with their numbers in the column `ROW`.
             notes: Notes on the reading, extended here.
             problems: (row, problem) of rows that were left out, extended here.
-            context: The settings of the preparation.
         """
         names = self.inputs.names(table, self.roles(table.column_names), notes)
         bad_cells: Problems = []
@@ -106,7 +105,6 @@ class SharedTable:
             bad_cells: (row, problem) of rows with bad inputs; extended here.
             problems: (row, problem) of rows that were left out before.
             notes: Notes on the set, extended here.
-            context: The settings of the preparation.
         """
         for option, name in (("id", self.id), ("group", self.split.group)):
             if name:
@@ -311,11 +309,7 @@ class SharedTable:
         return columns
 
     def _group(self, columns: Sequence[TableColumn]) -> int | None:
-        """Return the position of the column that groups samples.
-
-        Raises:
-            UserError: If it is no input of categories.
-        """
+        """Return the position of the column that groups samples, which must be an input of categories."""
         position = 0
         for column in columns if self.grouped else ():
             if column.name == self.grouped:
@@ -347,7 +341,6 @@ def scaled_labels(
 
 
 def _taken(table: pa.Table, targets: Sequence[Target], kept: np.ndarray) -> tuple[pa.Table, list[Target]]:
-    """Return the kept rows of a table and of its targets."""
     return table.filter(pa.array(kept)), [Target(t.column, t.kind, t.values[kept]) for t in targets]
 
 
@@ -363,5 +356,4 @@ def repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> int:
 
 
 def _stored(column: pa.ChunkedArray) -> np.ndarray:
-    """Return inputs [N, D] as they are stored."""
     return column.combine_chunks().flatten().to_numpy().reshape(len(column), -1)

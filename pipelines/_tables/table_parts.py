@@ -204,10 +204,6 @@ def is_large(path: Path) -> bool:
 def parts_of(path: Path, form: TableFormat | None = None) -> TableParts:
     """Return the parts of a file.
 
-    Args:
-        path: The file.
-        form: How it is written.
-
     Raises:
         UserError: The file cannot be read, has no row, or has two columns of one name.
     """
@@ -234,11 +230,9 @@ def parts_of(path: Path, form: TableFormat | None = None) -> TableParts:
 
 
 def _row_ends(path: Path, layout: CsvLayout) -> Iterator[int]:
-    """Yield the byte behind rows of a text file, in order; line ends within quotes are none.
-
-    A line ends a row where an even number of quotes stands before it, provided that quotes stand at the edges of
-    fields alone. From where one stands elsewhere, rows are read one by one.
-    """
+    """Yield the byte behind each row of a text file, in order."""
+    # A line ends a row where an even number of quotes stands before it, provided that quotes stand at the edges of
+    # fields alone. From where one stands elsewhere, rows are read one by one.
     at_edge = np.zeros(256, bool)
     at_edge[[ord(layout.separator), _LINE_FEED, _RETURN, _QUOTE]] = True
     start, last, inside, before = layout.start, layout.start, False, _LINE_FEED
@@ -335,7 +329,6 @@ def check_encoding(where: str, name: str, lines: Sequence[TextLines], header: in
 
     Args:
         where: The file as messages name it.
-        name: The file's name.
         lines: The encodings of its parts.
         header: Number of lines before them.
     """

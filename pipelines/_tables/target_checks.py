@@ -28,8 +28,6 @@ def target_warnings(
 
     Args:
         pipeline: The pipeline, for messages.
-        table: The table.
-        targets: The targets.
         splits: Split -> its rows; empty if the rows cannot be split.
         rows: The name of each row in messages.
     """
@@ -66,7 +64,6 @@ def value_warnings(table: pa.Table, names: Sequence[str], kinds: Mapping[str, st
     """Yield a line for each column with a number that stands for no value, or with names that differ in spelling.
 
     Args:
-        table: The table.
         names: The columns.
         kinds: Column -> `class`, `regression`, `number`, `category`, …
     """

@@ -129,8 +129,6 @@ def read_target(
 
     Args:
         pipeline: The pipeline, for messages.
-        table: The table.
-        column: The target column.
         kind: Its kind, or `auto`.
         separator: The text between tags, or `auto`.
         rows: The name of each row in messages.
@@ -248,7 +246,6 @@ def _tag_tasks(pipeline: str, target: Target, splits: Splits) -> list[tuple[Task
 
 
 def _in_all_splits(codes: np.ndarray, splits: Splits) -> bool:
-    """Return whether both classes of a binary label occur in every split."""
     return all({0, 1} <= set(codes[splits[split]].tolist()) for split in SPLITS)
 
 

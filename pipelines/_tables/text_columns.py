@@ -92,7 +92,6 @@ def summary_of(column: pa.ChunkedArray, form: TableFormat, numbers: Sequence[int
 
     Args:
         column: Texts; a part may have no cell or be numbers or dates, where those of other parts are texts.
-        form: How the table is written.
         numbers: The numbers of its rows; default: 0, 1, …
     """
     if not is_text(column.type):
@@ -129,9 +128,7 @@ def reading_of(summary: TextSummary, use: Use, form: TableFormat) -> Reading:
     """Return how a column of texts is read, by all of its rows.
 
     Args:
-        summary: The summary of all rows.
         use: What the column is needed for.
-        form: How the table is written.
     """
     decimal = form.decimal
     if summary.not_numbers is not None:
@@ -178,9 +175,7 @@ def read_texts(
     """Return the table with the texts of some columns as the numbers or dates that they are.
 
     Args:
-        table: The table.
         uses: Column -> what it is needed for.
-        form: How the table is written.
         rows: The name of each row in messages.
         problems: Cells that are none, extended here.
         questions: Column -> what is to be asked about it, extended here.

@@ -91,10 +91,6 @@ def sentences(
     """Return the rows of one stream for `prepared_texts`.
 
     Args:
-        stream: The stream's name.
-        ids: The id of each row.
-        splits: The split of each row.
-        labels: The label of each row.
         words: Texts and second texts, null where there is none, as words between spaces.
         written: The same texts as they are written.
     """

@@ -67,7 +67,6 @@ class PretrainedTexts(VectorPipeline):
             texts: Of each row the text and the second one of a pair, as they are written.
             length: The most tokens of a text.
             tasks: The tasks, named like their streams.
-            context: The settings of the preparation.
         """
         assert self.tokenizer is not None
         folder = Path(self.tokenizer)

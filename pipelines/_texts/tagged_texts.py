@@ -52,8 +52,6 @@ class TaggedCorpus:
         """Add the sentences of a part of a task.
 
         Args:
-            task: The task.
-            split: The split of the part.
             reads: The content of the part's files.
             classes: The tags in their order.
             limit: Number of sentences to draw by hash; 0: all.

@@ -25,9 +25,6 @@ def with_token_features(
     Args:
         encoded: Rows whose `input` is a fixed-size list of token ids; it becomes the bytes of float16 vectors, of
             tagged tokens alone.
-        suite: The suite of the pieces.
-        folder: The folder of the model.
-        context: The settings of the preparation.
         target: The column of tags, a fixed-size list of the same length; tags move to the left with their tokens.
     """
     import torch

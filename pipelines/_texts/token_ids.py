@@ -66,7 +66,6 @@ def encode_samples(
         tokenise: Function that replaces the latter by a column `tokens` of lists of words. The result has `input` and
             `words`, the number of words before cutting, instead.
         options: The settings of the conversion.
-        context: The settings of the preparation.
     """
     tokens = context.blocks(samples).map(tokenise, "tokenise")
     counts = tokens.map(_count_train, "count words").collect()

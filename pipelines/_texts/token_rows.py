@@ -70,7 +70,6 @@ def by_words(
         vocabulary: Number of word ids in all.
         min_count: Rarer words and characters are unknown.
         characters: Number of characters of a word.
-        context: The settings of the preparation.
     """
     rows = context.blocks(rows).map(partial(_in_parts, length=length), "cut").collect()
 
@@ -99,8 +98,6 @@ def by_subwords(where: str, rows: pa.Table, length: int, folder: Path, context: 
         where: The pipeline, for messages.
         rows: Rows of lists `words` and `tags`.
         length: Tokens in a row, special ones included.
-        folder: The folder of the tokenizer.
-        context: The settings of the preparation.
 
     Raises:
         UserError: The tokenizer has no unknown token but needs one; the message names a word.
@@ -183,10 +180,7 @@ def _encoded(table: pa.Table, words: Sequence[str], alphabet: Sequence[str], cha
 
 
 def _tokenised(table: pa.Table, where: str, folder: Path, around: SpecialTokens) -> pa.Table:
-    """Return rows of `pieces` and `labels` instead of words and tags.
-
-    The first part of every sentence also lists its words that have no token, and its words that have too many.
-    """
+    """Return rows of `pieces` and `labels`; a sentence's first part lists its words with no or too many tokens."""
     room, unknown = around.room, around.unknown
     lists = table["words"].combine_chunks()
     distinct = lists.flatten().dictionary_encode()
@@ -222,11 +216,7 @@ def _tokenised(table: pa.Table, where: str, folder: Path, around: SpecialTokens)
 def _parted(
     words: Sequence[list[int]], tags: Sequence[int], around: SpecialTokens
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the pieces of each part of a sentence, and their labels: a tag at each word's first piece.
-
-    A part ends before the word that does not fit any more. If the first piece is only the space before the word, as for
-    most Chinese words, the second piece has the tag.
-    """
+    """Yield the pieces and labels of each part, which ends before the first word that does not fit."""
     ids: list[int] = []
     labels: list[int] = []
 
@@ -235,6 +225,7 @@ def _parted(
             yield ids, labels
             ids, labels = [], []
         ids = ids + word_ids
+        # The first piece may be the space before the word alone, as for most Chinese words.
         untagged = int(len(word_ids) > 1 and word_ids[0] == around.bare)
         labels = [*labels, *[MISSING_CLASS] * untagged, tag, *[MISSING_CLASS] * (len(word_ids) - 1 - untagged)]
     yield ids, labels

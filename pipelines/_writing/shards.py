@@ -104,10 +104,7 @@ class WriteShard:
 
     @contextmanager
     def _temporary_path(self, name: str) -> Iterator[Path]:
-        """Give a temporary path and move its file to the shard's place at the end.
-
-        Readers do not take the temporary name for a finished shard, and every writer of the same shard uses another.
-        """
+        """Give a unique temporary path, which readers take for no shard, and move its file into place at the end."""
         if self.deliver is None:
             target = Path(self.folder, name)
             path = target.with_name(f".{target.name}.{uuid.uuid4().hex}")

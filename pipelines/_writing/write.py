@@ -122,10 +122,7 @@ def _types(table: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:
-    """Return the table sorted by id, which must be unique.
-
-    The order therefore does not depend on the engine that computed the rows.
-    """
+    """Return the table sorted by id, which must be unique: the order must not depend on the engine."""
     table = table.sort_by("id").combine_chunks()
     if len(pc.unique(table["id"])) < len(table):
         counted = pc.value_counts(table["id"])
@@ -147,7 +144,6 @@ def _check_disjoint(name: str, tables: dict[str, dict[str, pa.Table]]) -> None:
 
 
 def _labelled(column: pa.ChunkedArray) -> int:
-    """Return the number of samples with a label."""
     if pa.types.is_integer(column.type):
         return pc.sum(pc.greater_equal(column, 0)).as_py() or 0
     if pa.types.is_floating(column.type):
@@ -165,10 +161,7 @@ def _classes(task: Task, column: pa.ChunkedArray) -> dict[str, int]:
 def _check_counts(
     name: str, counts: dict[str, dict[str, int]], class_counts: dict[str, dict[str, dict[str, int]]]
 ) -> None:
-    """Raise `UserError` if a task has no samples in a split, or a class has none in train.
-
-    Otherwise training would fail later, with a message that says less.
-    """
+    """Raise `UserError` for an empty class or split now: training's message would say less."""
     for task, splits in class_counts.items():
         for label, count in splits["train"].items():
             if count == 0:

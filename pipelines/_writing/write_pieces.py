@@ -92,10 +92,7 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: ShardedTable, c
 
 
 def _stop_at_a_problem(noun: str, results: list[ShardResult | None]) -> None:
-    """Raise `UserError` with the first problem in the order of shards, as soon as all shards before it are done.
-
-    The message therefore does not depend on which shard was faster.
-    """
+    """Raise `UserError` with the first problem in the order of shards, whichever of them was faster."""
     for shard in results:
         if shard is None:
             return
@@ -105,10 +102,7 @@ def _stop_at_a_problem(noun: str, results: list[ShardResult | None]) -> None:
 
 
 def _cut(name: str, suite: TaskSuite, pieces: ShardedTable) -> Iterator[Shard]:
-    """Yield the shards, cut by the number of rows in the index alone.
-
-    The cut depends neither on the writers nor on which rows turn out to be usable.
-    """
+    """Yield the shards, cut by the index's rows alone, whichever writer there is and whichever rows are usable."""
     group = max(1, min(GROUP_ROWS, GROUP_BYTES // pieces.row_bytes))
     total = sum(len(pieces.index.get(split, ())) for split in SPLITS)
     rows = max(1, min(SHARD_BYTES // pieces.row_bytes, max(-(-total // FEW), LEAST // pieces.row_bytes)))
@@ -124,12 +118,10 @@ def _cut(name: str, suite: TaskSuite, pieces: ShardedTable) -> Iterator[Shard]:
 
 
 def _edges(index: pa.Table, rows: int) -> list[int]:
-    """Return the first rows of shards, and the number of rows.
-
-    Rows with numbers in a file are cut where its rows are: those of several splits are then computed from one reading.
-    """
+    """Return the first rows of shards, and the number of rows."""
     if ROW not in index.column_names:
         return [*range(0, max(1, len(index)), rows), len(index)]
+    # Cut where the file's rows are: those of several splits are then computed from one reading.
     ranges = index[ROW].to_numpy() // rows
     return [0, *(1 + np.flatnonzero(np.diff(ranges))).tolist(), len(index)]
 
@@ -142,10 +134,7 @@ def _in_order_of_the_file(shards: Sequence[Shard]) -> list[Shard]:
 
 
 def _streams(suite: TaskSuite, index: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the rows of each stream sorted by id, without the label columns of other streams' tasks.
-
-    Rows with numbers in a file stay in its order, in which their shards read it.
-    """
+    """Yield each stream's rows, by row in a file or id, without the label columns of other streams' tasks."""
     order = ROW if ROW in index.column_names else "id"
     for stream, tasks in suite.streams.items():
         rows = index

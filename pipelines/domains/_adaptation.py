@@ -75,8 +75,6 @@ def adaptation(
     """Return the suite and the tables of one transfer on features.
 
     Args:
-        name: The pipeline.
-        classes: The names of the classes.
         source: The labelled domain.
         target: The domain whose labels are in test alone.
         validation: The share of each class of the source that is held out.

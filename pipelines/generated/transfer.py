@@ -82,20 +82,13 @@ class Transfer(Pipeline):
         return samples
 
     def _rng(self, *stream: int) -> np.random.Generator:
-        """Return an independent random stream, so that changing one option leaves the other data as they are."""
+        """Return a stream of its own, so that changing one option leaves the other data as they are."""
         return np.random.default_rng((self.seed, self.split, *stream))
 
     def _task(self, name: str, rng: np.random.Generator, train: int, theta: np.ndarray, root: np.ndarray) -> Vectors:
-        """Draw the samples of a task, with held-out samples first: they are the same for every size.
-
-        Args:
-            name: The task's name.
-            rng: The random stream.
-            train: The number of training samples.
-            theta: The weights [d].
-            root: A root [d, d] of the inputs' covariance.
-        """
+        """Draw the samples of a task from weights `theta` [d] and a root [d, d] of the inputs' covariance."""
         count = 2 * self.held_out + train
+        # Held-out samples first: they are the same for every size.
         rows = np.split(np.arange(count), [self.held_out, 2 * self.held_out])
         draws = rng.normal(size=(count, self.features + 1))
 

@@ -108,11 +108,7 @@ def _uncharacterized(source: Path) -> set[int]:
 
 
 def _molecule(lines: list[str]) -> tuple[str, list[float], tuple[list[str], np.ndarray]]:
-    """Return SMILES, properties and geometry of one file.
-
-    Raises:
-        ValueError: If it is not as the files of QM9 are.
-    """
+    """Return SMILES, properties and geometry of one file, or raise `ValueError`."""
     count = int(lines[0]) if lines and lines[0].strip().isdigit() else 0
     if not count:
         raise ValueError("has no atom")

@@ -180,7 +180,6 @@ def _listed(store: Store, file: str) -> list[str]:
 
 
 def _entries(store: Store) -> dict[str, ImageEntry]:
-    """Return image -> its entry of the table."""
     lines = csv.reader(_text(store, *TABLES).splitlines())
     header = [name.strip() for name in next(lines, [])]
     for name in COLUMNS:

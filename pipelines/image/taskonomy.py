@@ -225,10 +225,7 @@ def _building(name: str, buildings: Container[str]) -> str | None:
 
 
 def _listed(name: str, text: str) -> dict[str, str]:
-    """Return building -> train, val or test from an official list.
-
-    The list has a line `id,train,val,test`, then a line per building with zeros and a single 1.
-    """
+    """Return building -> split from an official list of `id,train,val,test`, zeros and a single 1 a line."""
     lines = list(csv.DictReader(text.splitlines()))
     if not lines or not {"id", *OFFICIAL_SPLITS} <= set(lines[0]):
         raise UserError(f"taskonomy: {name} should begin with id,train,val,test; fetch it again")

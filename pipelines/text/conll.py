@@ -191,12 +191,10 @@ def _tags(read: TaggedFile) -> set[str]:
 
 
 def _classes(trained: set[str], present: set[str]) -> tuple[str, ...]:
-    """Return the tags of training in order, then those that other parts alone have.
-
-    For entities, `O` comes first, then `B-` and `I-` of every kind, even if one is absent; other tags are no classes.
-    """
+    """Return the tags of training in order, then those that other parts alone have."""
     if not is_iob2(trained):
         return (*sorted(trained), *sorted(present - trained))
+    # For entities, `O` first, then `B-` and `I-` of every kind, even if one is absent.
     kinds, others = _kinds(trained), _kinds({tag for tag in present if is_iob2({tag})})
     all_kinds = (*sorted(kinds), *sorted(others - kinds))
     return (OUTSIDE, *(start + kind for kind in all_kinds for start in (BEGINS, INSIDE)))

@@ -181,7 +181,6 @@ def _is_selected(name: str) -> bool:
 
 
 def _groups(hub: HubFolder, split: str, column: str) -> list[str]:
-    """Return the group of every row."""
     values = hub.values(split, column)
     if all(isinstance(value, str) for value in values):
         return values

@@ -72,6 +72,5 @@ class CensusIncome(NamedTable):
 
 
 def _degrees(education: pa.ChunkedArray) -> list[str]:
-    """Return the values of a column that are college degrees."""
     beginnings = ("Bachelors", "Masters", "Doctorate", "Prof school")
     return [name for name in pc.unique(education).to_pylist() if name.startswith(beginnings)]

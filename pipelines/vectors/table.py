@@ -397,18 +397,8 @@ def _labels(task: str, codes: np.ndarray, classes: tuple[str, ...], *, own: bool
 
 
 def _varying(table: pa.Table, train: np.ndarray, names: list[str], *, standardise: bool, drop: bool) -> np.ndarray:
-    """Return a mask of the features that vary over the training samples.
-
-    Args:
-        table: The training rows as the file has them.
-        train: Their features.
-        names: The features' columns.
-        standardise: Whether they will be scaled, which keeps differences that float32 would lose.
-        drop: Whether constant ones are left out, and not refused.
-
-    Raises:
-        UserError: A feature is constant and may not be dropped, or none varies.
-    """
+    """Return a mask of the features that vary over the training samples."""
+    # Scaling keeps differences that float32 would lose.
     stored = train if standardise else train.astype(np.float32)
     varying = stored.max(0) > stored.min(0)
 

@@ -23,7 +23,7 @@ def audit(case: Case) -> dict[str, Any]:
     watch = Watch(of_step=(BatchedSession.step,))
     with watch:
         trainer = BatchedTrainer(runs, data, device=GPU)
-        watch.step = lambda: trainer.at[0].step if trainer.at else None
+        watch.step = lambda: trainer.progress[0].step if trainer.progress else None
         placed = all(isinstance(value, OnDevice) for value in trainer.values)
         found = _records(trainer)
     last = max(event.step for event in watch.events if event.step is not None)

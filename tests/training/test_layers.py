@@ -22,7 +22,7 @@ from mtlscale.training.gradients import layerwise_gramian as layers
 from mtlscale.training.gradients import update
 from mtlscale.training.gradients.graph import read_layers
 from mtlscale.training.gradients.layerwise_gramian import by_layers
-from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
+from mtlscale.training.gradients.strategies import Draft, GradientStrategy, StepRequest
 
 WIDTH, TASKS = 6, 4
 GRAMIANS = [
@@ -263,8 +263,8 @@ def step(
     return found | ({"gramian": Noting.seen[0]} if isinstance(built, Noting) else {})
 
 
-def by_gradients(strategy: GradientStrategy, asked: Asked) -> Draft:
-    return strategy.by_gradients(asked)
+def by_gradients(strategy: GradientStrategy, request: StepRequest) -> Draft:
+    return strategy.by_gradients(request)
 
 
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,11 +338,11 @@ def test_every_balancer(balancer: str, vectorised: bool, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["vectors", "words", "sounds", "pictures"])
 def test_no_tasks_gradient_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked of autograd is what came back to the layers, and one gradient of each parameter."""
-    asked: list[set[int]] = []
+    request: list[set[int]] = []
     grad = torch.autograd.grad
 
     def noting(outputs: Any, inputs: Any, *rest: Any, **options: Any) -> Any:
-        asked.append({id(each) for each in inputs if isinstance(each, Tensor)})
+        request.append({id(each) for each in inputs if isinstance(each, Tensor)})
         return grad(outputs, inputs, *rest, **options)
 
     monkeypatch.setattr(torch.autograd, "grad", noting)
@@ -351,7 +351,7 @@ def test_no_tasks_gradient_is_made(kind: str, monkeypatch: pytest.MonkeyPatch) -
     net = network(kind, names, 0)
     step(net, [samples(kind, 3, 3, 0)])
     for parameter in net["body"].parameters():
-        assert sum(id(parameter) in inputs for inputs in asked) == 1
+        assert sum(id(parameter) in inputs for inputs in request) == 1
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ def mixtures(
     The shared stages run once for all tasks, a task's private stage q once for each of the points up to q.
 
     Args:
-        shared: The shared encoder.
         private: Task -> its encoder.
         probabilities: Task -> probabilities [points], in the order of the points.
         inputs: Inputs [B, ...].

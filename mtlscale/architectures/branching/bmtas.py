@@ -173,6 +173,5 @@ class BMTAS(PretrainedSearch, Search):
         return warm_epochs(self.warmup, self.search_epochs)
 
     def _temperature(self, epoch: int) -> float:
-        """Return the temperature after this many epochs."""
         progress = max(0, epoch - self._warm) / max(1, self.search_epochs - self._warm - 1)
         return self.temperature + (self.temperature_end - self.temperature) * min(1.0, progress)

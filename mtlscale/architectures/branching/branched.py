@@ -1,4 +1,4 @@
-"""Branched: a tree of stages given by hand. Tasks share the encoder's first stages and branch where the tree says."""
+"""Networks that branch by hand: tasks share the encoder's first stages."""
 
 from __future__ import annotations
 

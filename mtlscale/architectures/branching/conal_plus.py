@@ -1,4 +1,4 @@
-"""CoNAL+: CoNAL with residual blocks after the last stage, to be as large as single-task networks."""
+"""CoNAL+, the larger form of CoNAL."""
 
 from collections.abc import Callable
 from typing import ClassVar

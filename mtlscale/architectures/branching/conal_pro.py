@@ -95,11 +95,7 @@ class RoundModule(SearchModule):
         return [shared, _branched(self.asked, own(place), self.stages)]
 
     def _go_on(self, kept: Mapping[str, Iterable[int]], weights: Mapping[str, Any]) -> None:
-        """Load the weights of the round before.
-
-        New stages start as copies of what they replace: a task's own of the trunk's, the group's of the trunk's and of
-        those of the group before.
-        """
+        """Load the weights of the round before; new stages start as copies of those that they replace."""
         encoder_states: Mapping[str, Mapping[str, Any]] = weights["encoders"]
         for owner, stages in kept.items():
             for stage in stages:
@@ -107,6 +103,7 @@ class RoundModule(SearchModule):
                 if str(stage) not in encoder_states.get(owner, {}):
                     previous_group = group(self.round - 1)
                     in_group = owner == group(self.round) and str(stage) in encoder_states.get(previous_group, {})
+                    # A group's stage starts as that of the group before where there is one; others as the trunk's.
                     source = previous_group if in_group else TRUNK
                 self.encoder_of(owner).stages[stage].load_state_dict(encoder_states[source][str(stage)])
 

@@ -89,7 +89,6 @@ class LTB(PretrainedSearch):
         return BranchedModule(suite, encoder, tree_in(found, self.name), dropout, self.name)
 
     def _temperature(self, epoch: int) -> float:
-        """Return the temperature after this many epochs."""
         progress = min(1.0, epoch / max(1, self.search_epochs - 1))
         temperature: float = self.temperature * (self.temperature_end / self.temperature) ** progress
         return temperature

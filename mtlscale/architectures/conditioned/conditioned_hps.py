@@ -1,4 +1,4 @@
-"""Hard parameter sharing with the preference as a further input, as in COSMOS."""
+"""The network of COSMOS, conditioned on a preference."""
 
 from __future__ import annotations
 

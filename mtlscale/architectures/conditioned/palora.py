@@ -1,4 +1,4 @@
-"""PaLoRA: low-rank adapters of each task, weighted by the preference."""
+"""PaLoRA: Pareto low-rank adapters."""
 
 from __future__ import annotations
 

@@ -120,8 +120,6 @@ class JoinedModule(MultiTaskModule):
         """Return the features [B, C, h, w] with which a task goes on after a stage.
 
         Args:
-            task: Index of the task.
-            stage: Index of the stage.
             found: (task, stage) -> the output [B, C, h, w] of that stage.
         """
         own_features = found[task, stage]

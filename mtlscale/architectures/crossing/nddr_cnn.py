@@ -49,11 +49,7 @@ class NDDRModule(ParallelModule):
 
 
 def _reduction(tasks: int, task: int, width: int, own: float) -> nn.Module:
-    """Build a 1x1 convolution from all tasks' channels to one task's, normalisation and ReLU.
-
-    The convolution starts with weight `own` on its own channel, and spreads the rest over the same channel of the
-    others.
-    """
+    """Build one task's fusion layer: weight `own` on its own channel, the rest spread over that of the others."""
     block = conv_block(tasks * width, width, 1)
     convolution = block[0]
     assert isinstance(convolution, nn.Conv2d)

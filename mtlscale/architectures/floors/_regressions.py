@@ -60,9 +60,6 @@ def fit(
     the same examples, if no part of them is drawn.
 
     Args:
-        tasks: The tasks, by name.
-        train: Training examples of each task.
-        val: Validation examples of each task.
         strengths: Inverse strengths of the penalty to choose from.
     """
     import joblib

@@ -56,11 +56,7 @@ class LinearModule(FittedModule):
         return Outputs(predictions)
 
     def _features(self, inputs: Tensor) -> Tensor:
-        """Return features [B, F] of inputs, or [B, F, H, W] for maps.
-
-        Numbers stay as they are, category codes become one-hot columns, images are made small, and words become
-        logarithms of their counts. Maps have the colours, their means around the position, and the position.
-        """
+        """Return features [B, F] of inputs; of maps [B, F, H, W]: colours, means around them, and the position."""
         if self.one_hot is not None:
             return self.one_hot(inputs)
 
@@ -132,11 +128,7 @@ class LinearModule(FittedModule):
         return features.double().numpy()
 
     def _standardise(self, found: dict[str, dict[str, Examples]]) -> None:
-        """Standardise the rows by statistics of all training samples.
-
-        Rows of words are weighted by how few documents have them and brought to length 1. Other columns get mean 0 and
-        variance 1, except one-hot columns, which stay 0 and 1.
-        """
+        """Standardise the rows by statistics of all training samples."""
         distinct = {id(examples.rows): examples.rows for examples in found["train"].values()}
         rows = _stacked(list(distinct.values()))
         # id -> (matrix, result); the matrix is kept so that no other gets its id.
@@ -145,11 +137,13 @@ class LinearModule(FittedModule):
         if self.suite.input_kind == "tokens":
             from sklearn.preprocessing import normalize
 
+            # Rows of words are weighted by how few documents have them, and brought to length 1.
             documents = np.asarray((rows > 0).sum(0)).reshape(-1)
             scale = np.log((1 + rows.shape[0]) / (1 + documents)) + 1.0
             centre = np.zeros_like(scale)
         elif self.one_hot is not None:
             centre, scale = np.zeros(self.one_hot.width), np.ones(self.one_hot.width)
+            # One-hot columns stay 0 and 1; the others get mean 0 and variance 1.
             numbers = ~self.one_hot.codes
             centre[numbers], scale[numbers] = _moments(rows[:, numbers].toarray())
         else:

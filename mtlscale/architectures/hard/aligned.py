@@ -1,4 +1,4 @@
-"""Covariance alignment: a matrix per task between the embeddings and the shared module."""
+"""Covariance alignment (Wu, Zhang, Ré)."""
 
 from __future__ import annotations
 

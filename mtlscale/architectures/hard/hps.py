@@ -1,4 +1,4 @@
-"""Hard parameter sharing: one encoder for all tasks, one head per task."""
+"""Hard parameter sharing (HPS), the usual baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HPS+: hard parameter sharing with residual blocks after the last stage, to be as large as a branched network."""
+"""HPS+, the larger form of hard parameter sharing."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -73,10 +73,7 @@ class MTANModule(MultiTaskModule):
 
 
 def _mask(inputs: int, width: int, reduction: int) -> nn.Module:
-    """Build the layers of a mask, [B, inputs, h, w] -> [B, width, h, w].
-
-    They are 1x1 convolution, normalisation, ReLU, 1x1 convolution, normalisation, sigmoid.
-    """
+    """Build the layers of an attention mask, [B, inputs, h, w] -> [B, width, h, w] in [0, 1]."""
     inner = max(1, width // reduction)
     last = [nn.Conv2d(inner, width, 1, bias=False), BatchNorm2d(width), nn.Sigmoid()]
     return nn.Sequential(*conv_block(inputs, inner, 1), *last)

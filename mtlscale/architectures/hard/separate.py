@@ -1,4 +1,4 @@
-"""Separate: an encoder and a top with a hidden layer for every task, nothing shared."""
+"""Separate networks in the form of Shared-bottom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared-bottom: one encoder for all tasks, and for each task its own top with a hidden layer."""
+"""Hard parameter sharing with tops of the tasks' own."""
 
 from __future__ import annotations
 

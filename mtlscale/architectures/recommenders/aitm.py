@@ -1,4 +1,4 @@
-"""AITM: each task's tower attends to what the tower of the task before it passes on."""
+"""AITM: adaptive information transfer between tasks that follow each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PEPNet: gates that scale the embeddings by the domain, and the towers' layers by the person."""
+"""PEPNet: personalised recommenders of several domains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ class PEPNetModule(MultiTaskModule):
         """Build the network.
 
         Args:
-            suite: The tasks.
             encoder: The encoder, which has embeddings.
             domain: Positions in the embedding of what describes the domain; none: embeddings are not gated.
             personal: Positions of what describes the person or the item.

@@ -1,4 +1,4 @@
-"""AlignedMTL."""
+"""Aligned-MTL: independent components of the gradients."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""CAGrad: the direction near the average gradient that helps the worst-off task most."""
+"""CAGrad: conflict-averse gradient descent."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""ConFIG: the direction of equal cosines with all task gradients, as long as their projections on it together."""
+"""ConFIG: conflict-free inverse gradients."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""ConsMTL: fair weights for what is shared; heads that bring their gradients at the representation together."""
+"""ConsMTL: consistent multi-task learning."""
 
 from typing import ClassVar
 

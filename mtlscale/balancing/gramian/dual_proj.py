@@ -1,4 +1,4 @@
-"""DualProj: the mean gradient, projected onto the directions that no task loses by."""
+"""DualProj: the dual projection of gradient episodic memory (GEM)."""
 
 from typing import ClassVar
 

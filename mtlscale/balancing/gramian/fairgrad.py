@@ -1,4 +1,4 @@
-"""FairGrad: the α-fair weights: the w > 0 with K w = w^(-1/α)."""
+"""FairGrad: fair resource allocation among tasks."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""GetMTL: the solution of CAGrad's problem on gradients that MGDA has rescaled."""
+"""GetMTL: gradient trade-offs between tasks, by the paper's algorithm."""
 
 from typing import ClassVar, Literal
 

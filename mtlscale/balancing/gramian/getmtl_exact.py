@@ -1,4 +1,4 @@
-"""GetMTLExact: the solution of GetMTL's problem as printed (its eq. 10), with the constraint ‖d - g₀‖ <= ε⟨g₀, d⟩."""
+"""GetMTL: gradient trade-offs between tasks, by the paper's equation 10."""
 
 from typing import ClassVar
 

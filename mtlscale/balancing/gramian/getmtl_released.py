@@ -1,4 +1,4 @@
-"""GetMTLReleased: the rule in the code of GetMTL's authors, which differs from their paper's."""
+"""GetMTL: gradient trade-offs between tasks, by the authors' released code."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""GradNorm: weights learned so that weighted gradient norms agree, larger for tasks that train more slowly."""
+"""GradNorm: gradient normalisation."""
 
 from typing import ClassVar
 
@@ -66,10 +66,7 @@ class GradNorm(Balancer):
 
     @staticmethod
     def _slowness(losses: Tensor, initial: Tensor) -> Tensor:
-        """Return r_t [..., T]: each loss over its initial one, divided by the average of these ratios.
-
-        r_t is 1 where the initial loss is not known; the average is over the other tasks.
-        """
+        """Return r_t [..., T]: loss over initial loss, divided by its mean over tasks; 1 where that loss is unknown."""
         known = ~initial.isnan()
         ratios = torch.where(known, losses / initial, 0.0)
         mean = ratios.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""GradVac."""
+"""GradVac: gradient vaccine."""
 
 from typing import ClassVar
 

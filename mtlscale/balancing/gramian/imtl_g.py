@@ -1,4 +1,4 @@
-"""IMTLG: the direction whose projections on all task gradients are equal."""
+"""IMTL-G: impartial multi-task learning by the gradients."""
 
 from typing import ClassVar
 

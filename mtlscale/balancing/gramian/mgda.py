@@ -1,4 +1,4 @@
-"""MGDA: the shortest vector in the convex hull of the task gradients."""
+"""MGDA: the multiple-gradient descent algorithm."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""MGDAUB: the MGDA solution for the gradients at the shared representation."""
+"""MGDA-UB: the multiple-gradient descent algorithm on an upper bound."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""MoCo: the MGDA direction of tracked gradients: Y follows the batch's Jacobian, λ descends ‖Yᵀλ‖², d = Yᵀλ."""
+"""MoCo: multi-objective gradient correction."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""NashMTL: the Nash bargaining solution among tasks: the w > 0 with K w = 1/w."""
+"""Nash-MTL: multi-task learning as a bargaining game."""
 
 from typing import ClassVar
 

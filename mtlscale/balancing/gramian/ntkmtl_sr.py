@@ -1,4 +1,4 @@
-"""NTKMTL-SR: NTKMTL with the gradients at the shared representation."""
+"""NTKMTL-SR: balanced neural tangent kernels at the shared representation."""
 
 from typing import ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""PCD: the update nearest to a main task's gradient that still gains on every other task."""
+"""PCD."""
 
 from typing import ClassVar
 

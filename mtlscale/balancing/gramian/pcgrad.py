@@ -1,4 +1,4 @@
-"""PCGrad: the sum of the gradients after each lost its component against every conflicting one, in random order."""
+"""PCGrad: projecting conflicting gradients, also known as gradient surgery."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""PIVRG: fair weights that favour the tasks whose losses lie furthest above those of single-task training."""
+"""PIVRG: performance-informed variance reduction of gradients."""
 
 import math
 from typing import ClassVar

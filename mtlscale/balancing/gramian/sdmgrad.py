@@ -1,4 +1,4 @@
-"""SDMGrad: the MGDA direction pulled toward the average gradient: (g_w + λ g₀)/(1 + λ)."""
+"""SDMGrad: stochastic direction-oriented multi-objective gradient descent."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""UPGrad: the mean of all task gradients, each first projected onto the directions that no task loses by."""
+"""UPGrad: unconflicting projection of gradients."""
 
 from typing import ClassVar
 

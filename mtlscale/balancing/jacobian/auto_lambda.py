@@ -1,4 +1,4 @@
-"""AutoLambda: weights learned to lower the primary tasks' validation losses after a look-ahead step."""
+"""Auto-λ: loss weights as meta-parameters."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""ConflictNoticed: the sum of the task gradients in each module."""
+"""Conflict-noticed updates, module by module, as in CoNAL."""
 
 from typing import ClassVar
 

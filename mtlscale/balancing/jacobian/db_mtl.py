@@ -1,4 +1,4 @@
-"""DB-MTL: moving averages of the log losses' gradients, all brought to the length of the longest."""
+"""DB-MTL: dual balancing, of losses and of gradients."""
 
 from typing import ClassVar
 

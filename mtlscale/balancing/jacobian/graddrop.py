@@ -1,4 +1,4 @@
-"""GradDrop: the sum of only the positive or only the negative gradients per coordinate, drawn by which outweigh."""
+"""GradDrop: gradient sign dropout."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""M-ConFIG: ConFIG's direction of moving averages, of which one task's moves in a step."""
+"""M-ConFIG: ConFIG with momentum."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""MetaWeighting: weights that lower all query losses after a look-ahead step, by MGDA in the space of weights."""
+"""MetaWeighting: loss weights by bilevel optimisation."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""MoDo: min-norm weights that follow the products of gradients of two independent batches."""
+"""MoDo: multi-objective gradient descent with double sampling."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Bandit: weights that an adversary moves toward large losses."""
+"""BanditMTL: an adversarial multi-armed bandit."""
 
 import math
 from typing import ClassVar

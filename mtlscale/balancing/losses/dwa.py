@@ -1,4 +1,4 @@
-"""DWA: Dynamic weight average: ω = T softmax(r/τ), r_t the ratio of task t's mean losses in the last two epochs."""
+"""DWA: weights by the losses' rates of descent."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Equal: the mean of the task losses, or their sum: every task weighs the same."""
+"""Equal weighting, the baseline of all balancers."""
 
 from typing import ClassVar
 

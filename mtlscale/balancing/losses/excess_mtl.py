@@ -1,4 +1,4 @@
-"""ExcessMTL: weights that grow exponentially with each task's estimated excess risk."""
+"""ExcessMTL: robustness to label noise by excess risks."""
 
 from typing import ClassVar
 

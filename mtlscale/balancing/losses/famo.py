@@ -1,4 +1,4 @@
-"""FAMO: weights under which all losses fall at the same rate, judged by each logarithm's change over a step."""
+"""FAMO: fast adaptive multi-task optimisation."""
 
 from typing import ClassVar
 

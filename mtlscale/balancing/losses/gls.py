@@ -1,4 +1,4 @@
-"""GLS: the gradient of the losses' geometric mean: ω_t = (Π ℓ)^(1/T) / (T ℓ_t)."""
+"""GLS: the geometric loss strategy."""
 
 from typing import ClassVar
 

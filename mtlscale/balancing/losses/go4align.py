@@ -1,4 +1,4 @@
-"""GO4Align: weights that bring losses to one scale, shared within groups of tasks that are alike."""
+"""GO4Align: group optimisation for task alignment."""
 
 import math
 from typing import ClassVar

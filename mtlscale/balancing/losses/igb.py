@@ -1,4 +1,4 @@
-"""IGB: log losses, weighted by how far each loss still is from its base."""
+"""IGB: improvable gap balancing."""
 
 from typing import ClassVar
 

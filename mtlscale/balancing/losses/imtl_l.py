@@ -1,4 +1,4 @@
-"""IMTLL: Learned scales that bring all losses to the same size: ω_t = exp(s_t), s minimising Σ exp(s_t) ℓ_t - s_t."""
+"""IMTL-L: impartial multi-task learning by the losses."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""LDC-MTL: weights learned to bring neighbouring tasks' weighted losses together, with the losses themselves."""
+"""LDC-MTL: loss discrepancy control."""
 
 from typing import ClassVar
 

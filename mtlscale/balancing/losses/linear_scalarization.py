@@ -1,4 +1,4 @@
-"""Linear scalarisation: the preference itself weights the losses."""
+"""Linear scalarisation of a preference."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""LogLoss: the gradient of the mean of log ℓ_t, which no rescaling of a loss changes: ω_t = 1/(T ℓ_t)."""
+"""Log losses, by their gradient's weights."""
 
 from typing import ClassVar
 

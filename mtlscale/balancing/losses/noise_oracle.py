@@ -32,7 +32,6 @@ class NoiseOracle(Balancer):
         """Return the state with the weights of these tasks.
 
         Args:
-            tasks: Names of the tasks, in their order.
             noisy: Names of those whose training labels have noise.
         """
         weights = torch.tensor([self.noisy if task in noisy else 1.0 for task in tasks], dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""RandomStatic: fixed weights drawn once per run, uniformly from the simplex (Dirichlet with all parameters 1)."""
+"""Random weights for a whole run, a control of learned weighting."""
 
 from typing import ClassVar
 

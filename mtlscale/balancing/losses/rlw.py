@@ -1,4 +1,4 @@
-"""RLW: random weights drawn anew in every step, summing to 1."""
+"""RLW: random loss weighting."""
 
 from typing import ClassVar
 

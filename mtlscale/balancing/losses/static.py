@@ -1,4 +1,4 @@
-"""Static: fixed task weights that the user sets; one task weighs 1."""
+"""Static weights by hand."""
 
 from typing import ClassVar
 

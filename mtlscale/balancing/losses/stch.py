@@ -1,4 +1,4 @@
-"""STCH: Smooth Tchebycheff: the gradient of μ log Σ exp(λ_t (ℓ_t - z_t)/μ); `smoothing` is μ."""
+"""STCH: a smooth form of the Tchebycheff scalarisation."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""SVDReweighting: fixed weights from the data."""
+"""Reweighting of tasks by singular value decomposition (SVD) of their data."""
 
 import math
 from collections.abc import Mapping
@@ -82,5 +82,4 @@ class SVDReweighting(Balancer):
 
 
 def _nonzero(deviations: Tensor) -> Tensor:
-    """Return the deviations, with 1 for those that are 0."""
     return torch.where(deviations > 0, deviations, torch.ones_like(deviations))

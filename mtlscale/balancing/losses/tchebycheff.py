@@ -1,4 +1,4 @@
-"""Tchebycheff: the gradient of the worst weighted distance to the ideal losses, max_t c_t (ℓ_t - z_t)."""
+"""Tchebycheff scalarisation."""
 
 from typing import ClassVar
 

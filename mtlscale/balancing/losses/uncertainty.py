@@ -1,4 +1,4 @@
-"""Uncertainty: loss weights from learned log-variances s_t: ω_t = ½ exp(-s_t)."""
+"""Homoscedastic uncertainty weighting (UW)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Look-ahead: another balancer at work on the losses and gradients of a point uphill, as in SAM and SAMO."""
+"""Sharpness-aware minimisation for several tasks (SAM, SAMO)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""CR-MOGM: a moving average of another balancer's weights."""
+"""CR-MOGM: smoothed weights for stochastic gradients."""
 
 from typing import ClassVar
 

@@ -26,8 +26,6 @@ def decide(group: Sequence[Run], data: OnDisk, *, trials: int, processes: int, r
     """Decide how a group of trials is trained that fit together (`planning.groups`).
 
     Args:
-        group: The trials.
-        data: Their prepared data.
         trials: The number of all trials that the workers have to do.
         processes: The number of processes on this node that hold a batch each.
         required: Whether the user wants them batched and nothing else, however little that gains.
@@ -67,8 +65,6 @@ def too_large(run: Run, data: OnDisk, stack: float, processes: int) -> str | Non
     """Return why trials like this one cannot be held as a batch in memory; None if they can.
 
     Args:
-        run: One of the trials.
-        data: Their prepared data.
         stack: The bytes of the networks of a batch.
         processes: The number of processes on this node that hold a batch each.
     """

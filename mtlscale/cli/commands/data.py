@@ -114,7 +114,6 @@ def prepare(
 
 
 def _reachable_storage(home: Home) -> Storage | None:
-    """Return the object storage of a home folder, None if it has none."""
     from mtlscale.records import Storage
 
     if home.storage is None:

@@ -158,7 +158,6 @@ def _plugin(cls: type[Component]) -> str:
 
 
 def _metrics() -> Table:
-    """Return the table of metrics that tasks may report."""
     from mtlscale.config.registry import components
     from mtlscale.metrics import METRICS
 
@@ -179,7 +178,6 @@ def _better(higher: bool) -> str:
 
 
 def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> None:
-    """Print everything that is known of one component, metric or experiment."""
     if what == "experiments":
         from mtlscale.config import find_experiment
 

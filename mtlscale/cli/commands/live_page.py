@@ -164,10 +164,7 @@ def serving(watched: Watched, port: int = 0) -> ThreadingHTTPServer:
                 self._answer(404, "text/plain", "there is only /\n")
 
         def _is_asked_by_name(self) -> bool:
-            """Return whether the request names this machine by one of its own names.
-
-            A foreign name that points here would let somebody else's page read this one.
-            """
+            """Return whether the request names this machine: a foreign name that points here could read the page."""
             name, _, port = self.headers.get("Host", "").partition(":")
             return name in _NAMES and port in ("", str(self.server.server_port))  # type: ignore[attr-defined]
 

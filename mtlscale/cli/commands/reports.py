@@ -195,7 +195,6 @@ def _overall(merged: MergedRecords, board: Leaderboard, rope: float | None) -> S
 
 
 def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bool) -> None:
-    """Print into the file, or onto standard output."""
     from mtlscale.records import write_atomically
 
     if output is None and form == "terminal":
@@ -236,7 +235,6 @@ def _check_writable(output: Path) -> None:
 
 
 def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
-    """Return the finished runs of an experiment; raise `UserError` if there are none."""
     from mtlscale.execution.planning.plan import records_of
     from mtlscale.execution.planning.result_sources import no_runs, own_experiment
     from mtlscale.report.results import Results

@@ -117,7 +117,6 @@ def _record(run: FoundRun) -> RunRecord:
 
 
 def _files(folder: Path) -> list[str]:
-    """Return the names of the files below a run's folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 

@@ -160,10 +160,7 @@ def _selected_runs(checked: Checked, count: int, named: Sequence[str]) -> list[R
 
 
 def _repeated(checked: Checked, records: Sequence[RunRecord], home: Home, source: Path | None) -> bool:
-    """Return whether these runs end as they did, to the last digit or within what seeds differ by.
-
-    A run whose data cannot be had here says nothing, unless more than half are such.
-    """
+    """Return whether repeated runs end as they did, to the last digit or within what seeds differ by."""
     from mtlscale.execution.rehearsal.rerun import rerun
     from mtlscale.execution.submission.trusted_rerun import rerun_with_plugins
     from mtlscale.report.tables.reproduction import DIFFERENT, SAME, WITHIN
@@ -192,6 +189,7 @@ def _repeated(checked: Checked, records: Sequence[RunRecord], home: Home, source
         counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in (SAME, WITHIN, DIFFERENT, _NOT_DONE))
         courses = f"; {other_courses} took another course, as chaotic runs do" if other_courses else ""
         _print(f"  {len(records)} runs done once more: {counts}{courses}")
+    # A run whose data cannot be had here says nothing, unless more than half are such.
     return not outcomes[DIFFERENT] and outcomes[_NOT_DONE] * 2 <= len(records)
 
 

@@ -149,7 +149,6 @@ def _trials(console: Console, sketch: DryRun) -> None:
 
 
 def _forecasts(console: Console, forecasts: Forecasts) -> None:
-    """Print the forecasts; one line if nothing is known of any method."""
     if not forecasts.rows:
         return
     if all(row.seconds is None and row.megabytes is None for row in forecasts.rows):

@@ -21,7 +21,6 @@ def grid(
 
     Args:
         headers: The header of each column.
-        rows: The cells of each row.
         title: The title above the table.
         right: The headers of columns that are aligned right.
         whole: The headers of columns that are never folded: what they have is copied.

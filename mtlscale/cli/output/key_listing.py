@@ -43,7 +43,6 @@ def _title(section: Section) -> str:
 
 
 def _plain(text: str) -> str:
-    """Remove the marks that a page of documentation needs."""
     return text.replace("[`", "keys of ").replace("`]", "").replace("`", "")
 
 

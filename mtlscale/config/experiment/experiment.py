@@ -61,10 +61,7 @@ class Experiment(Model):
     @field_validator("methods")
     @classmethod
     def _with_floors(cls, methods: tuple[MethodSpec, ...], info: ValidationInfo) -> tuple[MethodSpec, ...]:
-        """Add the floors that the file does not name, behind its own methods, as rows like any other.
-
-        A method with several rays becomes one method for each.
-        """
+        """Expand methods with several rays, and add the floors that the file does not name behind its own methods."""
         try:
             methods = tuple(method for entry in methods for method in on_rays(entry))
         except UserError as error:
@@ -189,10 +186,7 @@ class Experiment(Model):
         return {label: labels[(len(labels) - 1) // 2] for labels in labels_by_row.values() for label in labels}
 
     def _as_tried(self, run: Run) -> Run:
-        """Return a run with the training settings of trials.
-
-        Its evaluation covers validation alone, which is all that a search may see.
-        """
+        """Return a run with the settings of trials, evaluated on validation alone: a search may see no more."""
         assert self.search is not None
         run = run.tuned({f"training.{key}": value for key, value in self.search.training.items()})
 
@@ -243,7 +237,6 @@ class Experiment(Model):
 
 
 def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
-    """Return the data set's part of a run's spec."""
     options = dataset.build(seed)
     knobs = options.knob_values()
     names = metric_selection.names_of(dataset.metrics)

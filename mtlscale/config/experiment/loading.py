@@ -163,15 +163,11 @@ def _origin_of(file: Path, root: Any, overrides: tuple[str, ...], location: tupl
 
 
 def _keys_of(root: Any) -> set[str]:
-    """Return the keys of a file's YAML nodes."""
     return {key.value for key, _ in getattr(root, "value", ())}
 
 
 def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:
-    """Return the data set with the path of its raw data.
-
-    The path is set if the data set names its source, or if its files lie beside the experiment file.
-    """
+    """Return the data set with its raw data's path, if it names a source or has files beside the experiment."""
     source = folder / local_path(dataset.source or "")
     if dataset.source is None:
         exists = any((folder / name).exists() for name in dataset.build().files())

@@ -155,7 +155,6 @@ def _loaded_apart(names: set[str], plugins: Sequence[PluginText]) -> set[str]:
 
 
 def _plugins(names: Any, file: Path) -> tuple[PluginText, ...]:
-    """Read the plugins beside an experiment file."""
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise UserError(f"{file}: plugins is a list of files: `plugins: [my_method.py]`")
     for name in names:
@@ -168,7 +167,6 @@ def _plugins(names: Any, file: Path) -> tuple[PluginText, ...]:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a text is the name of a file, with no folder before it."""
     return name not in ("", ".", "..") and name.isprintable() and PureWindowsPath(name).name == name
 
 
@@ -255,7 +253,6 @@ def _shipped_part(data: dict[str, Any], file: Path, root: Any, own_names: set[st
 
 
 def _mentions(entry: Any, names: set[str]) -> bool:
-    """Return whether a setting has one of these names as a key or value."""
     if isinstance(entry, Mapping):
         return any(_mentions(part, names) for pair in entry.items() for part in pair)
     if isinstance(entry, list | tuple):

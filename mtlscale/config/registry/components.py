@@ -278,7 +278,6 @@ def build(kind: str, name: str, options: dict[str, Any] | None = None, where: st
 
     Args:
         kind: A key of `PACKAGES`, or "metrics".
-        name: The component's name.
         options: Knob -> value, as an experiment file or a run's spec has it.
         where: The beginning of error messages; default: the name.
 
@@ -429,11 +428,7 @@ def load_installed() -> None:
 
 
 def _classes_of(modules: Sequence[ModuleType], where: str) -> dict[tuple[str, str], type[Component]]:
-    """Return (kind, name) -> component that modules define.
-
-    Raises:
-        UserError: If one cannot be named, described and run; the message begins with `where`.
-    """
+    """Return (kind, name) -> component that modules define; errors begin with `where`."""
     classes: dict[tuple[str, str], type[Component]] = {}
     for module in modules:
         for value in vars(module).values():

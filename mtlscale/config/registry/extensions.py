@@ -51,11 +51,6 @@ def _declared() -> tuple[dict[str, list[str]], ...]:
 
 
 def _checked(module: str, extends: Any) -> dict[str, list[str]]:
-    """Return a module's `EXTENDS`.
-
-    Raises:
-        UserError: If it names an unknown point, or is no table of texts.
-    """
     for point, targets in dict(extends).items():
         if point not in POINTS:
             raise UserError(f"{module}: unknown extension point {point!r}; {nearest(point, list(POINTS))}")
@@ -95,7 +90,6 @@ def shipped_modules(package: str, folder: str) -> Iterator[str]:
 
 @functools.cache
 def _folder_of(package: str) -> Path:
-    """Return the folder of a package."""
     parent, _, name = package.rpartition(".")
     if parent:
         return _folder_of(parent) / name

@@ -21,16 +21,13 @@ def code_hash(source: bytes) -> str:
 
 
 def _tree_text(node: object) -> Iterator[str]:
-    """Write a tree as text, without positions.
-
-    Empty fields are left out: a later Python adds some to the nodes that it parses, and ids must not depend on which
-    Python it is.
-    """
+    """Write a tree as text, without positions."""
     if isinstance(node, ast.AST):
         yield f"{type(node).__name__}("
         for name, value in ast.iter_fields(node):
             if name == "body" and isinstance(node, _DOCUMENTED):
                 value = _without_docstring(value)
+            # A later Python adds empty fields to its nodes; ids must not depend on the Python.
             if value is not None and value != []:
                 yield f"{name}="
                 yield from _tree_text(value)

@@ -104,7 +104,7 @@ class Run(Model):
 
     @property
     def _identity(self) -> str:
-        """The text that the run id is the hash of."""
+        """The text that the run id hashes."""
         cached_frame: RunIdTemplate | None = self.__dict__.get("frame")
         frame = RunIdTemplate.of(self.spec) if cached_frame is None else cached_frame
         return frame.text(self.spec["dataset"], self.spec["seed"], self.fingerprint)

@@ -24,7 +24,6 @@ def check_names(names: Iterable[str], where: str, *, of_task: bool = False) -> N
     """Raise `UserError` with the nearest names for an unknown metric.
 
     Args:
-        names: The metrics.
         where: The beginning of the error message.
         of_task: Whether `<task>.<metric>` is allowed, too.
     """
@@ -51,8 +50,6 @@ def fingerprint_with(fingerprint: str, names: Iterable[str], hashes: Mapping[str
     It differs from the data's own fingerprint if plugins are among the metrics, and changes when one of them is edited.
 
     Args:
-        fingerprint: That of the data, or of the data with metrics.
-        names: The metrics.
         hashes: Metric -> hash of its file; default: of those that are loaded.
     """
     data_fingerprint, hashes = fingerprint.partition("+")[0], plugin_hashes(names) if hashes is None else hashes

@@ -65,10 +65,8 @@ _ONE, _MANY = TypeAdapter(_SHARE), TypeAdapter(dict[str, _SHARE])
 
 
 def _check_fraction(value: Any) -> float | dict[str, float]:
-    """Validate one share or a mapping of shares.
-
-    The branch is chosen by hand: for a union pydantic names both alternatives if one is wrong.
-    """
+    """Validate one share or a mapping of shares."""
+    # Chosen by hand: for a union pydantic names both alternatives if one is wrong.
     return _MANY.validate_python(value, strict=True) if isinstance(value, Mapping) else _ONE.validate_python(value)
 
 
@@ -222,10 +220,7 @@ def _check_no_option(entry: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
 
 
 def _in_percent(task: str, share: Any) -> str:
-    """Return the label's suffix for a share, such as ' 10 %' or ' TASK 10 %'.
-
-    It is empty for 1, and for values that validation rejects.
-    """
+    """Return a label's suffix, such as ' 10 %' or ' TASK 10 %'; empty for 1 and for invalid values."""
     small = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share < 1
     return f"{f' {task}' if task else ''} {100 * share:.4g} %" if small else ""
 

@@ -30,11 +30,9 @@ class RaggedSamples(Samples):
         """Build the samples from the bytes of vectors, which are shared, not copied.
 
         Args:
-            content: The bytes of all vectors.
             offsets: [N + 1] the start of each sequence, in bytes.
             size: The numbers of a vector.
             targets: Task -> labels.
-            weights: Optional weights of the samples.
         """
         return cls(content.view(torch.float16).reshape(-1, size), offsets // (WIDTH * size), targets, weights)
 
@@ -55,7 +53,6 @@ class RaggedSamples(Samples):
         """Return the samples on a device.
 
         Args:
-            device: The device.
             dtype: The type of the inputs.
             others: The targets and weights on the device.
         """

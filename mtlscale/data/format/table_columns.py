@@ -114,7 +114,6 @@ def fit_category(name: str, column: pa.ChunkedArray, train: Array, most: int, bu
     """Return the conversion of a column of categories.
 
     Args:
-        name: The column's name.
         column: All rows.
         train: The training rows, whose values are the known ones.
         most: Number of values up to which each has a code of its own.

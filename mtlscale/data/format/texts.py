@@ -52,7 +52,6 @@ def words_in(texts: Sequence[str], rule: Literal["latin1", "unicode", "spaces"])
     """Return lists of the lower-case words of texts.
 
     Args:
-        texts: The texts.
         rule: The definition of a word: a run of letters and digits of Latin-1 or of Unicode, or the text between
             spaces.
     """

@@ -44,7 +44,6 @@ def check_tokenizer(where: str, folder: Path, *, weights: bool) -> None:
 
     Args:
         where: The beginning of the error message.
-        folder: The folder with the pretrained model.
         weights: Whether weights are required.
     """
     if importlib.util.find_spec("transformers") is None:
@@ -62,8 +61,6 @@ def tokenize(where: str, folder: Path, texts: Sequence[str], seconds: Sequence[s
 
     Args:
         where: The beginning of error messages.
-        folder: The folder with the pretrained model.
-        texts: The texts.
         seconds: The second texts of pairs, None for single texts.
         length: The most tokens of a text.
     """
@@ -117,7 +114,6 @@ def frame(where: str, folder: Path, length: int) -> SpecialTokens:
 
     Args:
         where: The beginning of error messages.
-        folder: The folder with the pretrained model.
         length: The most tokens of a sentence, special ones included.
 
     Raises:

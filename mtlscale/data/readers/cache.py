@@ -226,7 +226,6 @@ class _Lock:
 
 
 def _remove_unused(cache_folder: Path, lock: Path) -> bool:
-    """Remove a set unless a process has it open."""
     try:
         with _Lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
             shutil.rmtree(cache_folder, ignore_errors=True)

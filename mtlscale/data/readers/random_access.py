@@ -57,7 +57,6 @@ class Reader(Protocol):
         """Return task -> all its labels [N, ...], placed.
 
         Args:
-            split: The split.
             caller: The component that needs all labels at once, for the error message.
 
         Raises:
@@ -69,7 +68,6 @@ class Reader(Protocol):
         """Return all samples of a split, placed.
 
         Args:
-            split: The split.
             caller: The component that needs all samples at once, for the error message.
 
         Raises:
@@ -271,7 +269,6 @@ class _Cached(Mapping[str, Split]):
 
 
 def _load_into_page_cache(array: Any) -> None:
-    """Load a mapped file into the node's page cache."""
     name = getattr(array, "filename", None)
     if name is None:
         return
@@ -293,9 +290,7 @@ def open_reader(
     """Open the reader for a setting (`auto` selects one), and return it with the reason for the selection.
 
     Args:
-        data: The prepared data.
         setting: The reader's name, or `auto`.
-        device: The device of the run.
         dtype: The run's precision.
         processes: The number of processes on this node that read the data.
         pieces: The source of the pieces for the reader `stream`; default: this process.

@@ -119,7 +119,6 @@ def choose(
     """Return the reader for a setting.
 
     Args:
-        data: The prepared data.
         setting: The reader's name, or `auto`.
         dtype: The run's precision.
         processes: The number of processes on this node that read the data.
@@ -175,11 +174,8 @@ def check_room(
 
 
 def _host_bytes(need: Need, processes: int, *, gpu: bool) -> int:
-    """Return what the reader `device` takes of a node's memory.
-
-    A process holds the data as stored, and on a GPU in the run's precision, too; on the host it holds both while it
-    reads.
-    """
+    """Return the host memory, in bytes, that the reader `device` takes of a node."""
+    # A process holds the data as stored; on the host, also in the run's precision while it reads.
     return processes * (need.stored if gpu else need.stored + need.placed)
 
 
@@ -266,13 +262,7 @@ def needed(folder: Path, manifest: Manifest, dtype: str) -> Need:
 
 
 def _bytes(manifest: Manifest, widths: Mapping[str, int], packed: float = 1.0) -> int:
-    """Return the bytes of all splits with numbers of the given widths.
-
-    Args:
-        manifest: The manifest of the data.
-        widths: `<stream>/<column>` -> bytes of a number; 8 for columns that are not listed.
-        packed: How many times larger inputs are than their files, for inputs stored in their files' form.
-    """
+    """Return the bytes of all splits with numbers of the given widths (`<stream>/<column>` -> bytes, default 8)."""
     suite, total = manifest.suite, 0
     for entry in manifest.files:
         _, _, stream = entry.path.partition("/")
@@ -285,6 +275,7 @@ def _bytes(manifest: Manifest, widths: Mapping[str, int], packed: float = 1.0) -
             row += widths.get(f"{stream}/target.{task}", 8) * math.prod(manifest.target_shapes.get(task, ()))
 
         if manifest.types.get("input") in (ENCODED, RAGGED):
+            # `packed`: how many times larger these inputs are than their files.
             total += int(entry.bytes * packed)
         total += entry.rows * (row + widths.get(f"{stream}/weight", 8) * suite.weighted)
 

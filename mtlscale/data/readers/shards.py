@@ -122,7 +122,6 @@ class Shards:
         """Return the columns at these rows, in this order; only one more row group is in memory at a time.
 
         Args:
-            rows: The rows.
             group: A function that reads a row group, such as a cached one; default: `group` of this object.
         """
         columns = {column.name: column.empty(len(rows)) for column in self.columns}

@@ -46,8 +46,6 @@ class Pieces(Protocol):
 
         Args:
             shards: Stream -> its shards.
-            plan: The plan of the epoch.
-            rank: The worker.
         """
         ...
 

@@ -32,7 +32,6 @@ def check_noise(suite: TaskSuite, noise: LabelNoise | None, maps: Mapping[str, o
     """Raise `UserError` for noise in labels that are no classes, in unknown tasks, or beyond chance.
 
     Args:
-        suite: The suite.
         noise: The noise, if any.
         maps: The tasks with many labels to a sample.
     """
@@ -78,9 +77,7 @@ def viewed(
     """Return a view of the data; no samples are read or copied for it.
 
     Args:
-        data: The prepared data.
         tasks: The tasks to keep, in this order; None keeps all.
-        noise: The noise of the training labels.
         train_fraction: The share of the training samples, of all tasks or by task.
 
     Raises:

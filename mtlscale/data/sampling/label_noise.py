@@ -23,10 +23,7 @@ def label_shifts(ids: Sequence[str], task: str, classes: int, fraction: float, s
 
     Args:
         ids: The samples' stable ids.
-        task: The task's name.
-        classes: The number of classes.
         fraction: The probability of a shift.
-        seed: The seed of the draw.
     """
     result = torch.zeros(len(ids), dtype=torch.int64)
     for row, id in enumerate(ids):
@@ -60,9 +57,7 @@ class NoisyLabels:
 
         Args:
             split: The split; only training labels have noise.
-            stream: The stream.
             targets: Task -> labels without noise.
-            tasks: The tasks to return.
             index: Indices of the samples; default: all.
         """
         noisy_labels = {task: targets[task] for task in tasks}

@@ -87,7 +87,6 @@ def cut(windows: Iterator[RowIndices], size: int, skip: int) -> Iterator[RowIndi
 
     Args:
         windows: The rows of each window.
-        size: The rows of a slice.
         skip: The number of rows to leave out at the beginning.
     """
     waiting, row_count = [], 0
@@ -159,10 +158,7 @@ class EpochPlan:
 
 
 def _worker(rows: RowIndices, batch: int, row_count: int, world: int) -> RowIndices:
-    """Return the worker that has the sample at each of these positions in the epoch.
-
-    Workers have contiguous parts of each batch, whose sizes differ by at most one, the larger ones first.
-    """
+    """Return the worker of each position: contiguous parts of each batch, sizes differ by at most 1, larger first."""
     position_in_batch = rows % batch
     length = np.minimum(batch, row_count - (rows - position_in_batch))
     small, larger = length // world, length % world

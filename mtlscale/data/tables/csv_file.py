@@ -52,8 +52,6 @@ def read_csv(
     """Return the rows of a text in UTF-8 that begins with a row.
 
     Args:
-        raw: The text.
-        names: The names of its columns.
         separator: The character between two fields.
         missing: Texts that count as empty cells in every column, besides the usual words.
         values: Columns in which the usual words are values.
@@ -87,7 +85,6 @@ def words_in(raw: bytes, names: Sequence[str], separator: str, rows: CsvRows) ->
 
     Args:
         raw: The text that was read.
-        names: The names of its columns.
         separator: The character between two fields.
         rows: What `read_csv` made of it.
 

@@ -185,20 +185,19 @@ def _separator(head: bytes, usual: str, whole: bool) -> str:
 
 
 def _names_of_all(names: list[str], rows: Sequence[Sequence[str]], notes: dict[str, Any]) -> list[str]:
-    """Return a name for each column, where the rows have other numbers of fields than the header.
-
-    R writes no name above the names of rows. Some programs write a separator at the end of rows, or of the header.
-    """
+    """Return a name for each column, where rows have other numbers of fields than the header."""
     widths = Counter(map(len, rows))
     usual = widths.most_common(1)[0][0] if widths else len(names)
     if widths.get(len(names), 0) or usual == len(names):
         return _unnamed(names)
 
+    # Some programs write a separator at the end of rows, or of the header.
     usual_rows = [row for row in rows if len(row) == usual]
     if usual < len(names) and not any(name.strip() for name in names[usual:]):
         return _unnamed(names[:usual])
     if usual > len(names) and not any(cell.strip() for row in usual_rows for cell in row[len(names) :]):
         return _unnamed([*names, *[""] * (usual - len(names))])
+    # R writes no name above the names of rows.
     if usual == len(names) + 1:
         notes["row_names"] = "the first field of each row has no name in the header"
         return _unnamed(["", *names])

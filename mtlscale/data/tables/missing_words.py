@@ -57,7 +57,6 @@ def values_among(columns: Mapping[str, ColumnWords], *, quoted_texts: bool) -> d
     in every twentieth cell.
 
     Args:
-        columns: The columns with such words.
         quoted_texts: Whether the file writes texts in quotes.
     """
     markers = {word for words in columns.values() if not words.texts for word in words.plain}

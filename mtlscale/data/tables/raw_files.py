@@ -48,7 +48,6 @@ def unpacked(where: str, path: Path) -> bytes:
 
     Args:
         where: The file as messages name it.
-        path: The file.
     """
     try:
         raw = path.read_bytes()

@@ -80,8 +80,6 @@ def read_table(
     """Return the rows of a file in plain types (`plain_table`).
 
     Args:
-        path: The file.
-        form: How it is written.
         where: The file as messages name it; default: `table: ` and its name.
         texts: Columns of a text file that are read as texts, whatever their cells look like.
 
@@ -129,7 +127,6 @@ def check_one_encoding(where: str, utf_8: int, other: int) -> None:
     """Raise `UserError` if a line of a file is UTF-8 with letters beyond ASCII, and another is no UTF-8.
 
     Args:
-        where: The file.
         utf_8: The number of the one line; 0: there is none.
         other: The number of the other.
     """
@@ -166,9 +163,7 @@ def layout_of(where: str, name: str, head: bytes, form: TableFormat, *, whole: b
 
     Args:
         where: The file as messages name it.
-        name: The file's name.
         head: Its first bytes.
-        form: How it is written.
         whole: Whether they are all.
     """
     layout = csv_layout(where, head, usual_separator(name), header=form.header, skip_lines=form.skip_lines,
@@ -184,7 +179,6 @@ def no_row(
 
     Args:
         where: The file as messages name it.
-        layout: Its layout.
         bad_rows: Rows -> their problem.
         first_bad: The text of the first of them.
         count: Number of all of them; default: that of `bad_rows`.
@@ -269,10 +263,8 @@ def words_as_values(
     """Return the columns in which words such as NA are values.
 
     Args:
-        words: The words of each column.
         form: How the table is written; if it lists the texts that are missing, all others are values.
         quoted_texts: Whether the file has its texts in quotes.
-        texts: The columns of texts.
         notes: Notes on the set, extended by the words and what they were taken as.
     """
     if form.missing is not None:

@@ -1,4 +1,4 @@
-"""DeepLabResNet18: DeepLab v3 with a dilated ResNet-18: maps for dense prediction."""
+"""Encoder for dense prediction, of 18 layers."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""DeepLabResNet50: DeepLab v3 with a dilated ResNet-50: maps for dense prediction."""
+"""Encoder for dense prediction, of 50 layers."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""ResNet18: ResNet-18 with global average pooling, for one label per image (faces, digits)."""
+"""Residual network of 18 layers for images."""
 
 from typing import ClassVar
 

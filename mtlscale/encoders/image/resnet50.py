@@ -1,4 +1,4 @@
-"""ResNet50: ResNet-50 with global average pooling, for one label per image."""
+"""Residual network of 50 layers for images."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""SegNet as in MTAN: convolutions and pooling at five resolutions, then unpooling by the remembered maxima."""
+"""Encoder and decoder for dense prediction (SegNet)."""
 
 import itertools
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Bottleneck: fully connected layer, batch normalisation, ReLU, dropout."""
+"""Encoder of one layer for prepared features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepFM: a factorisation machine and fully connected layers on the same vectors of categories and numbers."""
+"""Encoder of recommenders by a factorisation machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embedding and MLP: a vector for each category, the numbers beside them, and fully connected layers on both."""
+"""Encoder of tables with categories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLP: fully connected layers over the flattened input."""
+"""Multi-layer perceptron (MLP)."""
 
 import itertools
 import math

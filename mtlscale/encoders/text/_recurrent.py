@@ -69,10 +69,7 @@ class RecurrentModule(WordModule):
         return total / read.to(total)[:, None]
 
     def _padded(self, embedded: Tensor, read: Tensor) -> Tensor:
-        """Return the same as `_packed` by running over all of L, for a device.
-
-        Packing would make the host wait for the lengths, once per stream.
-        """
+        """Return what `_packed` does by running over all of L: on a device, packing would wait for the lengths."""
         positions = torch.arange(embedded.shape[1], device=embedded.device)
         inside = (positions < read[:, None]).unsqueeze(2)
         outputs = self.lstm(embedded)[0] if self.directions == 1 else both_ways(self.lstm, embedded, read)
@@ -90,7 +87,6 @@ def both_ways(lstm: nn.LSTM, embedded: Tensor, read: Tensor) -> Tensor:
     """Return a bidirectional LSTM's outputs [B, L, 2 * hidden]; the backward pass starts at the last token.
 
     Args:
-        lstm: The LSTM.
         embedded: Embedded tokens [B, L, D].
         read: How many tokens of each document to read, [B].
     """

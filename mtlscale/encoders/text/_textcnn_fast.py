@@ -134,11 +134,9 @@ def _filter_rows(weight: Tensor) -> Tensor:
 
 
 def _windows(tokens: Tensor) -> tuple[Tensor, list[int]]:
-    """Return the documents from long to short, and how many windows of each (in that order) differ.
-
-    A window that starts after the last token holds padding only, and the first such window stands for all of them.
-    """
+    """Return the order of documents from long to short, and how many windows of each differ, in that order."""
     descending, order = lengths(tokens).sort(descending=True)
+    # Windows after the last token hold padding alone; the first one stands for all of them.
     return order, (descending + 1).tolist()
 
 
@@ -188,14 +186,10 @@ def _winning_tokens(inverse: Tensor, winners: Tensor, width: int) -> Tensor:
 
 
 def _word_gradient(ids: Tensor, scale: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct tokens [W] in a winning window, and the gradient [W, D] of their vectors.
-
-    A token's gradient is the sum of scale * filter row over the winning windows that contain it. That is tens of
-    thousands of terms for a frequent token, so long sums are taken in pieces, which keeps the rounding error of a
-    pairwise sum.
-    """
+    """Return the distinct tokens [W] in winning windows, and the gradient [W, D] of their vectors."""
     flat, order = ids.flatten().sort(stable=True)
     begins = F.pad(flat[1:] != flat[:-1], (1, 0))
+    # Frequent tokens have tens of thousands of terms: sums in pieces keep pairwise rounding errors.
     begins[::SUM_TERMS] = True
     starts = begins.nonzero().flatten()
 

@@ -34,8 +34,6 @@ def word_embedding(name: str, suite: TaskSuite, dimensions: int, vectors: str | 
 
     Args:
         name: Name of the encoder, for messages.
-        suite: The suite.
-        dimensions: Size of a word vector.
         vectors: A file of word vectors; "prepared": those prepared with the suite; None: random vectors.
     """
     if suite.input_kind != "tokens" or suite.vocabulary_size is None:

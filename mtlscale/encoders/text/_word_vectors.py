@@ -53,7 +53,6 @@ def read_vectors(path: str | Path, vocabulary: Sequence[str], dimensions: int) -
     several lines for one word the first counts. Logs the share of the vocabulary that the file covers.
 
     Args:
-        path: The file.
         vocabulary: The words, in the order of their ids.
         dimensions: The size D that the vectors must have.
     """

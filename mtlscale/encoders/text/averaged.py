@@ -1,4 +1,4 @@
-"""Mean word vectors: the mean of a document's word vectors, and fully connected layers on it."""
+"""Encoder of texts as bags of words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BiLSTM: two bidirectional LSTM layers of 32 units over word vectors, maximum over time."""
+"""Bidirectional recurrent encoder of texts (BiLSTM)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""LSTM: the final state of an LSTM layer of 200 units over word vectors."""
+"""Recurrent encoder of texts: long short-term memory (LSTM)."""
 
 from typing import ClassVar
 

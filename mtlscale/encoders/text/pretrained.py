@@ -62,7 +62,6 @@ def checkpoint_model(
 
     Args:
         name: Name of the encoder, for messages.
-        checkpoint: The folder.
         suite: The suite whose tokens the model reads.
         tune: The parameters to train: "frozen" (none), "full" (all) or "lora" (adapters).
         rank: Rank of an adapter.
@@ -183,15 +182,12 @@ def _trimmed(model: Any) -> Any:
 
 @functools.cache
 def _attention() -> str:
-    """Register torch's attention with the mask always given, and return its name.
-
-    Otherwise `transformers` asks the device first whether there is any padding, and the host has to wait for that once
-    a batch.
-    """
+    """Register torch's attention with the mask always given, and return its name."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
 
+    # Otherwise `transformers` asks the device for padding, and the host waits for that once a batch.
     def mask(**given: Any) -> Any:
         return sdpa_mask(**{**given, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False})
 
@@ -244,22 +240,17 @@ class PretrainedModule(EncoderModule):
         return self._pooled(tokens, input_ids=self._ids(tokens))
 
     def _narrowed(self, tokens: Tensor) -> Tensor:
-        """Drop the positions that are padding in every text.
-
-        All positions stay if the features of all tokens are needed, and on a device, where the host would have to wait
-        for the lengths.
-        """
+        """Drop the positions that are padding in every text."""
+        # On a device, the host would have to wait for the lengths.
         if self.pooling == "tokens" or not tokens.is_cpu:
             return tokens
         return tokens[:, : max(1, int(lengths(tokens).max()))]
 
     def _ids(self, tokens: Tensor) -> Tensor:
-        """Return the tokenizer's own ids.
-
-        Padding for which the model has no vector becomes an arbitrary id, because the model does not attend to it.
-        """
+        """Return the tokenizer's own ids."""
         size = int(self.model.get_input_embeddings().num_embeddings)
         ids = torch.where(tokens == self.padding, 0, tokens)
+        # The model does not attend to padding: any id does where it has no vector for it.
         return torch.where(tokens == 0, self.padding if self.padding < size else 0, ids).long()
 
     def _pooled(self, tokens: Tensor, **states: Tensor) -> Tensor:

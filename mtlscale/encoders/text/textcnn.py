@@ -1,4 +1,4 @@
-"""TextCNN: parallel 1-D convolutions over word embeddings, ReLU, maximum over time, concatenated."""
+"""Convolutional encoder of texts (TextCNN)."""
 
 from typing import ClassVar
 

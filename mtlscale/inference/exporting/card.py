@@ -112,7 +112,6 @@ def _example(description: Description) -> str:
 
 
 def _raw(description: Description) -> str:
-    """Describe in a sentence the raw inputs that `predict` takes."""
     model_input = description.input
     if model_input.kind == "image":
         return "Pictures of any size are decoded and scaled to it."

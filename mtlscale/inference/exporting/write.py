@@ -1,4 +1,4 @@
-"""Export of a finished run into a folder of its own, which appears complete or not at all."""
+"""The folder that `mtlscale export` writes, from a finished run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ def export(
     Args:
         home: Where the run is; None: as `mtlscale` finds it.
         run_id: The run's id, or its first digits.
-        folder: The folder to write.
         force: Replace what is there.
         plugins: Files of the run's own components, if this process has not loaded them.
 

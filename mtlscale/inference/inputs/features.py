@@ -80,8 +80,6 @@ def read_features(
     """Read a table's features as the pipeline of its data did.
 
     Args:
-        description: The inputs that the network reads.
-        table: The rows.
         rows: Their numbers in messages.
         form: How the tables of the data were written.
     """

@@ -49,7 +49,6 @@ def input_chunks(
 
     Args:
         named: One file or folder, several pictures, or `-`.
-        kind: The kind of input that the network reads.
         form: How tables are written.
         texts: Columns of tables that are read as texts, whatever their cells look like.
         by_task: Split tables with a column `task`, so that the rows of a part belong to one task.

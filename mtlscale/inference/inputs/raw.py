@@ -39,10 +39,7 @@ def describe_input(source: FinishedRun, folder: Path) -> InputDescription:
 
 
 def _training_range(source: FinishedRun) -> tuple[list[float], list[float]]:
-    """Return the smallest and the largest training value of each column of vectors.
-
-    Both are empty for other inputs, and if the files are only in a remote storage.
-    """
+    """Return each column's training minimum and maximum; empty for other inputs, or without local files."""
     import numpy as np
     import pyarrow.parquet as pq
 
@@ -66,7 +63,6 @@ def _training_range(source: FinishedRun) -> tuple[list[float], list[float]]:
 
 
 def _dtype(source: FinishedRun) -> str:
-    """Return the type of prepared inputs, as their files store them."""
     import pyarrow.parquet as pq
 
     manifest = source.data.manifest
@@ -82,10 +78,7 @@ def _dtype(source: FinishedRun) -> str:
 
 
 def _word_rule(source: FinishedRun) -> Words | None:
-    """Return the rule that split the set's texts into words.
-
-    It is the pipeline's rule, or splitting at spaces if the vocabulary has words that the rule would cut.
-    """
+    """Return the rule that split the set's texts into words: the pipeline's, or spaces where it would cut words."""
     vocabulary = source.suite.extras.get("vocabulary")
     if vocabulary is None:
         return None

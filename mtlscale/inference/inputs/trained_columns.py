@@ -23,7 +23,6 @@ def as_trained(
     """Return the cells of a column in the type that its conversion reads, and row -> problem of those that are none.
 
     Args:
-        column: The conversion of the column.
         cells: The cells as they were read.
         form: How the tables of the training data were written.
     """

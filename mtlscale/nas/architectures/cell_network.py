@@ -1,4 +1,4 @@
-"""FixedCells: the network of the genotype that the encoder `darts_cells` names."""
+"""Networks of a given genotype, without a search."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""DARTS: cells are searched by the gradient of the validation loss through mixed operations."""
+"""Differentiable architecture search (DARTS)."""
 
 from typing import ClassVar
 

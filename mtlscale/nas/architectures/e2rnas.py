@@ -1,4 +1,4 @@
-"""E2RNAS: a cell is searched under five losses at once, which the run's balancer combines."""
+"""E2RNAS: effective, efficient and robust neural architecture search."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

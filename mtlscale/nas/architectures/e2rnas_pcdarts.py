@@ -1,4 +1,4 @@
-"""E2RNASPCDARTS: E2RNAS on PC-DARTS."""
+"""The form of E2RNAS with partial channels."""
 
 from typing import ClassVar
 

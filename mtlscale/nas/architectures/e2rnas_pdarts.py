@@ -1,4 +1,4 @@
-"""E2RNASPDARTS: E2RNAS on P-DARTS: its five losses choose in each of the three searches."""
+"""The form of E2RNAS with progressive searches."""
 
 from collections.abc import Callable
 from typing import ClassVar

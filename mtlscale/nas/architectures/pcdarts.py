@@ -1,4 +1,4 @@
-"""PC-DARTS: only a part of the channels goes through the mixed operations, and edges have weights of their own."""
+"""Partially connected differentiable architecture search (PC-DARTS)."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""P-DARTS: three searches, each deeper than the one before and with fewer operations on every edge."""
+"""Progressive differentiable architecture search (P-DARTS)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -84,10 +84,7 @@ def _fewer(count: int, model: CellSupernet) -> PhaseOutput:
 
 
 def _with_few_skips(most: int, model: CellSupernet) -> PhaseOutput:
-    """Return the genotype with at most `most` identities in the normal cell.
-
-    The least likely identities are struck out one after another.
-    """
+    """Return the genotype with at most `most` identities in the normal cell, the least likely struck out."""
     strengths = model.strengths().clone()
     skip = OPERATIONS.index("skip")
 

@@ -1,39 +1,29 @@
 """The space of DARTS cells: operations, layers and costs."""
 
-from mtlscale.nas.cells.costs import (
-    AUXILIARY,
-    STEM,
-    CellShape,
-    Counts,
-    darts_flops,
-    darts_parameters,
-    expected,
-    places,
-    reachable,
-    search_costs,
-)
-from mtlscale.nas.cells.layers import Halve, relu_conv, shifted
-from mtlscale.nas.cells.space import EDGES, GENOTYPES, NODES, OPERATIONS, SPACE, Genotype, discretised
+from mtlscale.lazy import lazily
 
-__all__ = [
-    "AUXILIARY",
-    "EDGES",
-    "GENOTYPES",
-    "NODES",
-    "OPERATIONS",
-    "SPACE",
-    "STEM",
-    "CellShape",
-    "Counts",
-    "Genotype",
-    "Halve",
-    "darts_flops",
-    "darts_parameters",
-    "discretised",
-    "expected",
-    "places",
-    "reachable",
-    "relu_conv",
-    "search_costs",
-    "shifted",
-]
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "AUXILIARY": ".costs",
+        "EDGES": ".space",
+        "GENOTYPES": ".space",
+        "NODES": ".space",
+        "OPERATIONS": ".space",
+        "SPACE": ".space",
+        "STEM": ".costs",
+        "CellShape": ".costs",
+        "Counts": ".costs",
+        "Genotype": ".space",
+        "Halve": ".layers",
+        "darts_flops": ".costs",
+        "darts_parameters": ".costs",
+        "discretised": ".space",
+        "expected": ".costs",
+        "places": ".costs",
+        "reachable": ".costs",
+        "relu_conv": ".layers",
+        "search_costs": ".costs",
+        "shifted": ".layers",
+    },
+)

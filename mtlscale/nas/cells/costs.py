@@ -41,7 +41,6 @@ def places(cells: int, channels: int, size: tuple[int, int], stem: int = STEM, h
     Cells at a third and at two thirds of the network halve the map and double the width.
 
     Args:
-        cells: Number of cells.
         channels: Width of the first cell.
         size: Height and width of the newer map that the first cell reads.
         stem: Width of the stem over that of the first cell.
@@ -91,7 +90,6 @@ def search_costs(cells: int, channels: int, size: tuple[int, int], counts: Count
     An entry is the cost of an operation on an edge of the normal (0) or the reduction cell (1), summed over all cells.
 
     Args:
-        cells: Number of cells.
         channels: Width of the first cell.
         size: Height and width of the stem's map.
         counts: "exact", or "author": as the E2RNAS code counts, which keeps the first map's size after reductions, adds
@@ -177,7 +175,6 @@ def darts_parameters(
 
     Args:
         genotype: A name (S1, S2, DARTS_V2), a genotype's text, or the genotype itself.
-        cells: Number of cells.
         channels: Width of the first cell.
         classes: Outputs of the linear layer.
         auxiliary: Whether to count the auxiliary head.
@@ -200,7 +197,6 @@ def darts_flops(
 
     Args:
         genotype: A name (S1, S2, DARTS_V2), a genotype's text, or the genotype itself.
-        cells: Number of cells.
         channels: Width of the first cell.
         classes: Outputs of the linear layer.
         size: Height and width of the image.

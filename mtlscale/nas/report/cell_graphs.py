@@ -60,7 +60,6 @@ def cell_chart(cells: Cells, title: str, file: str = "") -> Chart:
 
 
 def _panel(name: str, nodes: Sequence[Sequence[tuple[str, int]]]) -> Panel:
-    """Return the graph of one cell."""
     spots = places(len(nodes))
     marks: list[Mark] = []
     for node, edges in enumerate(nodes):

@@ -50,7 +50,6 @@ class Controller:
 
         Args:
             theta: Parameters [P].
-            generator: Draws the choices.
             chosen: Choices to take instead of drawing them.
 
         Returns:

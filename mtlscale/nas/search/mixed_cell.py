@@ -189,10 +189,7 @@ class LeavingStates(nn.Module):
         return mixed if total is None else total + mixed
 
     def _place_weights(self) -> None:
-        """Register where in these matrices each weight stands.
-
-        What all edges out of a state have in common is one column.
-        """
+        """Register where each weight stands in the matrices; all edges out of a state share its common column."""
         per_edge = {"dilated": DILATED, "separable": SEPARABLE, "halved": ("skip",)}
         columns = {
             kind: [(name, [edge]) for name in names for edge in self.of[name]] for kind, names in per_edge.items()
@@ -222,8 +219,8 @@ class MixedCell(nn.Module):
     """The mixed cell: two maps -> the maps of the cell's nodes side by side, [B, 4 · width, H', W'].
 
     Args:
-        place: Position and widths of the cell in the network.
-        kept: Candidate operations of each edge.
+        shape: Position and widths of the cell in the network.
+        operations: Candidate operations of each edge.
         part: One channel in so many goes through the operations, the others bypass them (PC-DARTS); 1: all do.
     """
 

@@ -46,7 +46,6 @@ class CellSearch(OneLevelSearch):
         """Return a search phase.
 
         Args:
-            name: Name of the phase.
             parts: Number of search phases that divide the epochs of the search among them.
             warmup: Share of the phase's epochs, from the first on, in which only the weights learn.
         """

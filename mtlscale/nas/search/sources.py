@@ -265,7 +265,6 @@ class WeightsSource(NetworkSource):
         """Take the network and the losses that are added to the task's.
 
         Args:
-            model: The search network.
             factor: Of the divergence from uniform.
             over_classes: Whether that is divided by the number of classes.
             epsilon: Bound of attacks, for pixels in a range of 1; None: there are no attacks.

@@ -1,4 +1,4 @@
-"""AAMTRL: Adaptive adversarial multi-task learning: augmented Lagrangian of A = 0."""
+"""AAMTRL: a task adversary whose strength adapts."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""AMTRL: Adversarial multi-task learning: the encoder hides the task from a discriminator, with fixed strength λ."""
+"""AMTRL: a task adversary of fixed strength."""
 
 from typing import Any, ClassVar
 

@@ -184,7 +184,6 @@ def features_of(at: str, outputs: Outputs) -> Tensor | None:
 
     Args:
         at: "representation", "prediction" (predictions in the order of the tasks' names), or a module's name.
-        outputs: The batch's outputs.
     """
     if at == "prediction":
         return torch.cat([prediction for _, prediction in sorted(outputs.predictions.items())], 1)

@@ -34,8 +34,6 @@ class DomainAdversaryModule(AlignmentModule):
         """Create one discriminator for each feature size.
 
         Args:
-            recipe: The settings.
-            model: The network.
             features: Sizes of a discriminator's input; several if the size changes from epoch to epoch.
         """
         super().__init__(recipe, model)

@@ -1,4 +1,4 @@
-"""CDAN: Conditional adversarial adaptation: the discriminator sees features times class probabilities."""
+"""CDAN: conditional domain-adversarial network."""
 
 from __future__ import annotations
 

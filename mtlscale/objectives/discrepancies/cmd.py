@@ -1,4 +1,4 @@
-"""CMD: Central moment discrepancy: means and central moments of two domains' features are pulled together."""
+"""CMD: moments of features, order by order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CORAL: Deep CORAL: the covariances of two domains' features are pulled together."""
+"""CORAL: correlation alignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DANN: Domain-adversarial training: features whose domain a discriminator cannot tell."""
+"""DANN: domain-adversarial neural network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JAN: Joint adaptation: maximum mean discrepancy of features and class probabilities together."""
+"""JAN: joint adaptation network."""
 
 from __future__ import annotations
 

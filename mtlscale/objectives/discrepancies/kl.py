@@ -1,4 +1,4 @@
-"""KL: Kullback-Leibler divergence, in both directions, of two domains' mean softmax of the features."""
+"""Divergence of two domains (KL)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MMD: Squared maximum mean discrepancy of two domains' features, with five Gaussian kernels."""
+"""MMD: two-sample kernel statistic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PopulationCorrelation: Population correlation."""
+"""Correlation of what two domains have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ProxyA: Proxy A-distance 2 (1 - 2 ε), with ε the error of a linear guess of the domain."""
+"""Domain classification error as a distance of domains."""
 
 from __future__ import annotations
 

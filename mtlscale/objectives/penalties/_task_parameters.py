@@ -13,8 +13,6 @@ def alike(name: str, suite: TaskSuite, model: MultiTaskModule, least: int = 1) -
 
     Args:
         name: Name of the objective, for messages.
-        suite: The suite.
-        model: The network.
         least: Least number of dimensions of a parameter.
 
     Raises:

@@ -1,4 +1,4 @@
-"""InterTaskL2: Inter-task l2."""
+"""Distance between the tasks' own parameters."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""MRN: Multilinear relationship network: a tensor-normal prior on the tasks' weights."""
+"""MRN: correlated weights of tasks."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""TOMATO-el: element-wise sparsity, λ Σ_kt ‖θˢ_kt‖, by proximal steps after plain SGD."""
+"""The element-wise objective of TOMATO."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""TOMATO-ex: exclusive sparsity, λ/2 Σ_k (Σ_t ‖θˢ_kt‖)², by proximal steps after plain SGD."""
+"""The exclusive objective of TOMATO."""
 
 from typing import ClassVar
 

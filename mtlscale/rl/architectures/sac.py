@@ -53,7 +53,6 @@ class SAC(Architecture):
         """Return a phase of rounds of collecting and learning.
 
         Args:
-            name: Name of the phase.
             epochs: Number of rounds; None: the run's epochs.
             before: Turns with which each step begins.
         """

@@ -1,48 +1,34 @@
 """Reinforcement learning: suites whose tasks are environments, Meta-World's worlds, episodes and rollout workers."""
 
-from mtlscale.rl.environments.description import ACTIONS, EXTRA, GOAL, HAND, OBSERVATIONS, Simulated, episode_seed
-from mtlscale.rl.environments.metaworld import (
-    MetaWorld,
-    check_package,
-    check_reward_version,
-    check_task_name,
-    expert_of,
-)
-from mtlscale.rl.environments.rendering import CannotRender, EpisodeReplay, rendered
-from mtlscale.rl.environments.rollout_workers import (
-    EpisodeRequest,
-    LocalRollouts,
-    PolicyFactory,
-    RolloutWorker,
-    RolloutWorkers,
-    chances,
-)
-from mtlscale.rl.environments.vector_env import Act, Episode, VectorEnv, WorldBroken
+from mtlscale.lazy import lazily
 
-__all__ = [
-    "ACTIONS",
-    "EXTRA",
-    "GOAL",
-    "HAND",
-    "OBSERVATIONS",
-    "Act",
-    "CannotRender",
-    "Episode",
-    "EpisodeReplay",
-    "EpisodeRequest",
-    "LocalRollouts",
-    "MetaWorld",
-    "PolicyFactory",
-    "RolloutWorker",
-    "RolloutWorkers",
-    "Simulated",
-    "VectorEnv",
-    "WorldBroken",
-    "chances",
-    "check_package",
-    "check_reward_version",
-    "check_task_name",
-    "episode_seed",
-    "expert_of",
-    "rendered",
-]
+__getattr__, __dir__, __all__ = lazily(
+    __name__,
+    {
+        "ACTIONS": ".description",
+        "EXTRA": ".description",
+        "GOAL": ".description",
+        "HAND": ".description",
+        "OBSERVATIONS": ".description",
+        "Act": ".vector_env",
+        "CannotRender": ".rendering",
+        "Episode": ".vector_env",
+        "EpisodeReplay": ".rendering",
+        "EpisodeRequest": ".rollout_workers",
+        "LocalRollouts": ".rollout_workers",
+        "MetaWorld": ".metaworld",
+        "PolicyFactory": ".rollout_workers",
+        "RolloutWorker": ".rollout_workers",
+        "RolloutWorkers": ".rollout_workers",
+        "Simulated": ".description",
+        "VectorEnv": ".vector_env",
+        "WorldBroken": ".vector_env",
+        "chances": ".rollout_workers",
+        "check_package": ".metaworld",
+        "check_reward_version": ".metaworld",
+        "check_task_name": ".metaworld",
+        "episode_seed": ".description",
+        "expert_of": ".metaworld",
+        "rendered": ".rendering",
+    },
+)

@@ -33,9 +33,7 @@ class Branching(TaskNetwork):
         """Return a task's outputs for shared features [B, ...].
 
         Args:
-            task: Index of the task.
             point: Branch point, from 1, at which the task leaves the shared layers.
-            features: The shared features at that point.
         """
         layers = self.private[task]
         assert isinstance(layers, nn.ModuleList)

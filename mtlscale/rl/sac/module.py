@@ -291,11 +291,7 @@ class SACModule(MultiTaskModule):
         return {**self._environments, **self._seconds, "temperature": alphas}
 
     def _gather_episodes(self, episodes: Sequence[Episode], orders: int, workers: Workers) -> tuple[Tensor, ...]:
-        """Return what the episodes of all workers consist of, in the order of their requests.
-
-        These are observations [orders, horizon + 1, 39], actions [orders, horizon, 4], rewards [orders, horizon] and
-        successes [orders].
-        """
+        """Return all workers' observations, actions, rewards and successes, in the order of their requests."""
         horizon = self.environments.horizon
         arrays = (
             torch.zeros(orders, horizon + 1, OBSERVATIONS, dtype=torch.float32),
@@ -318,7 +314,6 @@ class SACModule(MultiTaskModule):
 
 
 def _choices(networks: Iterable[nn.Module], tasks: Sequence[str]) -> list[nn.Parameter]:
-    """Return the architecture parameters of some networks."""
     return [
         p
         for network in networks

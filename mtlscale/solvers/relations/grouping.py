@@ -47,10 +47,7 @@ def grouping_score(affinity: Tensor | Sequence[Sequence[float]], grouping: Seque
 
 
 def _of_all(both: list[list[float]], groups: int) -> list[list[int]]:
-    """Return the best of all groupings, by subsets.
-
-    It finds the best grouping of each set of tasks into one group, then into at most two, and so on.
-    """
+    """Return the best of all groupings: dynamic programming over subsets, with one group, then two, and so on."""
     tasks = len(both)
     worth = [0.0] * (1 << tasks)  # of a set as one group, first as the sum over its pairs
     for members in range(1, 1 << tasks):

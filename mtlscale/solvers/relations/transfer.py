@@ -93,13 +93,7 @@ def _of_covariance(covariance: Tensor, energy: float) -> Tensor:
 
 
 def _leading(spectrum: Tensor, vectors: Tensor, energy: float) -> Tensor:
-    """Return the vectors that reach `energy`, times the roots of their eigenvalues.
-
-    Args:
-        spectrum: The eigenvalues [n], descending.
-        vectors: Their vectors [d, n].
-        energy: The part of the spectrum's sum.
-    """
+    """Return the vectors [d, n] that hold the part `energy` of the spectrum, times the roots of their eigenvalues."""
     reached = spectrum.cumsum(0) >= energy * spectrum.sum() * (1.0 - 1e-12)
     cut = spectrum[reached.int().argmax()]
     is_leading = spectrum >= cut * (1.0 - 1e-9)

@@ -94,7 +94,6 @@ class ScalarSink(ABC):
             self._fail("it is too slow")
 
     def _log_epochs(self, run: Run, epochs: list[Epoch]) -> None:
-        """Write the epochs that were not written yet."""
         detail, last = self._experiment.tracking.detail, self._written.get(run.run_id, 0)
         metrics, self._written[run.run_id] = epoch_metrics(run, epochs, last, detail)
         if metrics:

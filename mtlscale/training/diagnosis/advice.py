@@ -112,7 +112,6 @@ def verdict(groups: int, held_out: Estimate | None, unit: str) -> str:
     """Return a sentence that says whether the groups are more than a guess.
 
     Args:
-        groups: number of groups.
         held_out: effect across groups, from `across`; None where neither half makes more than one group.
         unit: what was measured several times, "networks" or "batches".
     """
@@ -136,7 +135,6 @@ def sentence(names: Sequence[str], tables: Tensor, unit: str = "batches") -> str
     percent of what tasks do for themselves.
 
     Args:
-        names: names of the T tasks.
         tables: [P, T, T], how much row helps column, measured P times.
         unit: what was measured several times, "networks" or "batches".
     """

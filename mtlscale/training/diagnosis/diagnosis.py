@@ -101,7 +101,6 @@ def diagnose(
 
 
 def _steps_of_part(data: PreparedData, samples: int, batch_size: int) -> int:
-    """Return the steps of each of the `PARTS` parts of an epoch."""
     sizes = data.manifest.counts
     largest = max(sizes[task.name].get("train", 0) for task in data.suite.tasks)
     return -(-max(STEPS, -(-min(samples, largest) // batch_size)) // PARTS)
@@ -122,11 +121,7 @@ def _sample_matrices(suite: TaskSuite, taken: dict[str, Samples], left_out: dict
 def _measured_networks(
     trainers: Iterable[Trainer], networks: int, steps: int, tell: Tell | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return initial cosines, affinities and final cosines [P, T, T], measured P times.
-
-    The measurements are the `PARTS` batches of one network, or the networks where there are several: their heads'
-    initial signs differ as those of batches do not.
-    """
+    """Return initial cosines, affinities and final cosines [P, T, T], of P batches of one network or P networks."""
     report, reports_per_network = tell or (lambda done, total: None), 3 * PARTS
     measured = [
         _measured(trainer, steps, reports_per_network * number, reports_per_network * networks, report)
@@ -134,6 +129,7 @@ def _measured_networks(
     ]
 
     before, affinities, after = (
+        # Networks differ in their heads' initial signs, as batches do not.
         parts[0] if networks == 1 else torch.stack([part.nanmean(0) for part in parts])
         for parts in zip(*measured, strict=True)
     )
@@ -193,10 +189,10 @@ def cosines(
     """
     shared_only = replace(partition, own=[[] for _ in partition.own], extra=[])
     with statistics_kept(model), replayed(random_state(device), device):
-        g = collect((source(micro, terms=False) for micro in micros), shared_only, None)
+        task_gradients = collect((source(micro, terms=False) for micro in micros), shared_only, None)
 
-    counts = scatter(g.tasks, g.sums, g.counts, len(partition.own), device)[1]
-    products = gramian(g.shared, 1 / counts.clamp(min=1)).cpu()
+    counts = scatter(task_gradients.tasks, task_gradients.sums, task_gradients.counts, len(partition.own), device)[1]
+    products = gramian(task_gradients.shared, 1 / counts.clamp(min=1)).cpu()
 
     norms = products.diagonal().sqrt()
     ratios = products / (norms[:, None] * norms)
@@ -204,10 +200,7 @@ def cosines(
 
 
 def _measured(trainer: Trainer, steps: int, done: int, total: int, tell: Tell) -> tuple[Tensor, Tensor, Tensor]:
-    """Return initial cosines, affinities on the way, and final cosines of one network, [PARTS, T, T] each.
-
-    Both cosines are on the same batches, the first of the sample order.
-    """
+    """Return initial cosines, affinities on the way, and final cosines of one network, [PARTS, T, T] each."""
 
     def compared(done: int) -> Tensor:
         main, tables = trainer.session.main, []
@@ -219,6 +212,7 @@ def _measured(trainer: Trainer, steps: int, done: int, total: int, tell: Tell) -
             tell(done + len(tables), total)
         return torch.stack(tables)
 
+    # Both cosines are on the same batches, the first of the sample order.
     before = compared(done)
     model = trainer.model
     assert isinstance(model, AffinityModule)
@@ -281,7 +275,6 @@ def run_of(data: PreparedData, encoder: Encoder, name: str, steps: int, batch_si
 
 
 def _default(data: PreparedData) -> Encoder:
-    """Build a small encoder for the kind of the inputs."""
     name = {"vector": "mlp", "tokens": "averaged", "image": "resnet18"}[data.suite.input_kind]
     # A word's vector of 300 numbers would take most of the time.
     options: dict[str, object] = {"dimensions": 64, "hidden": [64]} if name == "averaged" else {}
@@ -315,12 +308,9 @@ def _covariances(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str
 
 
 def _features(suite: TaskSuite, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Return the features [N, d] of each task's inputs.
-
-    Vectors and small images stay as they are; large images are averaged down. Texts are the means of fixed random word
-    vectors, less the mean of all, which every two texts have in common.
-    """
+    """Return the features [N, d] of each task's inputs, at most about `FEATURES` for images."""
     if suite.input_kind == "tokens":
+        # Texts are means of fixed random word vectors, less the mean that every two texts share.
         vectors = torch.randn(suite.vocabulary_size or 0, WORDS, generator=torch.Generator().manual_seed(0))
         vectors[0] = 0  # padding
         averages = [
@@ -337,10 +327,7 @@ def _features(suite: TaskSuite, inputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _labels(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str, str]) -> Tensor | None:
-    """Return the correlations [T, T] of the labels; None where there is none.
-
-    What is left out, and why, goes into `left_out`.
-    """
+    """Return the correlations [T, T] of the labels, or None; `left_out` receives what has none, and why."""
     if suite.inputs != "shared":
         left_out["labels"] = "each task has samples of its own, so that no sample has two labels"
         return None

@@ -36,7 +36,6 @@ def correlations(suite: TaskSuite, targets: Mapping[str, Tensor]) -> Tensor:
     has classes, too. They are NaN where neither fits, no sample has both labels, or a label is always the same.
 
     Args:
-        suite: the T tasks.
         targets: task -> labels [N, ...] of the same samples.
     """
     labels = comparable(suite, targets)

@@ -33,7 +33,6 @@ def end_epoch(model: MultiTaskModule, epoch: int, losses: Mapping[str, float], a
     """Tell a network that the steps of an epoch are over.
 
     Args:
-        model: The network.
         epoch: The epoch, from 1.
         losses: Each task's mean training loss in it.
         added: The term that an objective added to their sum.
@@ -74,7 +73,6 @@ def front(model: MultiTaskModule, evaluate: Callable[..., Metrics]) -> list[Fron
     """Return what a network reaches for each preference of its grid, if it is given any.
 
     Args:
-        model: The network.
         evaluate: From a split and a `preference` to metrics.
     """
     network = capability(model, TakesPreferences)

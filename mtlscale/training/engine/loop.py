@@ -63,12 +63,9 @@ class Trainer:
     """Trainer of one run on this worker.
 
     Args:
-        run: the run to train.
-        data: the data set in prepared form.
         folder: directory for checkpoints; without one nothing is written and nothing resumed.
         phases: directory where finished phases are kept for other runs, by default one in `folder`.
         workers: the workers of this run, by default those of this process.
-        device: where to train.
         processes: number of processes that read these data on this node, by default the workers.
         pieces: who reads for the reader `stream`, by default this process.
     """
@@ -207,10 +204,7 @@ class Trainer:
         return entry
 
     def _traces(self, seconds: float) -> dict[str, Any]:
-        """Return what objective, network and balancers report of this epoch, and in its last epoch of the whole phase.
-
-        A name that is taken already is prefixed with that of its turn.
-        """
+        """Return what network, balancers and objective report; a name that is taken is prefixed with its turn."""
         main = self.session.main
         traces: dict[str, Any] = {**self.model.traces(), **traced(main.update.balancer, main.update.state)}
 
@@ -277,10 +271,7 @@ class Trainer:
         return None if self.kept is None else self.kept / f"{phase_id(self.run, self.phases, place)}.pt"
 
     def _handed_over(self) -> bool:
-        """Hand over every phase that has ended to the next one; return whether the last phase is over.
-
-        What an earlier phase found comes from a file where one is kept.
-        """
+        """Hand over every phase that has ended, or whose result is kept; return whether the last phase is over."""
         while self.at.place < len(self.phases) - 1:
             path = self._kept(self.at.place)
             content = None if path is None else self._read(path, f"phase {self.phase.name} is done anew")
@@ -373,10 +364,7 @@ class Trainer:
         checkpoint.save(path, content | {"selection": asdict(self.selection), "progress": asdict(self.at)})
 
     def _read(self, path: Path, otherwise: str) -> dict[str, Any] | None:
-        """Return the content of a file; None where there is none, or none that can be read.
-
-        A file that cannot be read leaves a note that says so and ends with `otherwise`, the consequence.
-        """
+        """Return the content of a file, or None; note a damaged one, with the consequence `otherwise`."""
         try:
             return checkpoint.load(path)
         except checkpoint.Damaged as error:

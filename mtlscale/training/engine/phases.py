@@ -59,13 +59,9 @@ def begin(
     """Return a session at the start of a phase.
 
     Args:
-        run: the run that the phase belongs to.
         suite: the run's tasks.
-        phase: the phase to begin.
         found: what the previous phase handed over; None for a first phase.
         batches: the run's batches; whether all streams run together is set here.
-        device: where to train.
-        workers: the workers of the run.
 
     Raises:
         UserError: If phase, data and network do not fit.
@@ -365,11 +361,7 @@ def first_state(
     with label noise.
 
     Args:
-        balancer: the balancer.
-        losses: names of the losses that it balances.
-        suite: the tasks and their streams.
         whole: from the name of who asks to these samples.
-        seed: seed of the state.
         noisy: names of the tasks with label noise.
     """
     told_of_noise = getattr(balancer, "from_noise", None)
@@ -457,13 +449,11 @@ def _labelled(batches: Batches, stream: str, task: str, index: Tensor) -> bool:
 
 
 def _steps(spec: TrainingSpec, suite: TaskSuite, batches: Batches, share: Mapping[str, Tensor] | None) -> int | None:
-    """Return the steps of an epoch; None leaves them to the sampler.
-
-    Where the settings leave them open, unlabelled streams do not make an epoch longer.
-    """
+    """Return the steps of an epoch; None leaves them to the sampler."""
     if spec.steps_per_epoch is not None or not suite.unlabelled:
         return spec.steps_per_epoch
     sizes = batches.sizes if share is None else {stream: len(index) for stream, index in share.items()}
+    # Unlabelled streams do not make an epoch longer.
     largest = max(size for stream, size in sizes.items() if suite.streams[stream])
     return -(-largest // spec.batch_size)
 

@@ -83,7 +83,6 @@ def run_record(
 
 
 def _identity(run: Run) -> dict[str, Any]:
-    """Return the record's entries that say which run it is of."""
     return {
         "run_id": run.run_id,
         "experiment": run.experiment,

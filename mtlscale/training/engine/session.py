@@ -182,10 +182,7 @@ class Session:
         return result
 
     def _draw_preference(self, updater: Updater) -> None:
-        """Draw the preference of this step for network and balancer, where the network is given one.
-
-        It is a function of the run's seed and the step: the same on every worker and after an interruption.
-        """
+        """Draw the preference of this step, a function of seed and step alone, for network and balancer."""
         network, update = capability(self.model, TakesPreferences), updater.update
         if network is None:
             return
@@ -199,10 +196,7 @@ class Session:
     def _uphill(
         self, updater: Updater, micros: Micros, sizes: Sequence[float] | None, scale: Tensor | None
     ) -> Iterator[None]:
-        """Hold the parameters uphill inside the context, if the updater's balancer looks ahead.
-
-        The way there leaves no trace in random numbers, running statistics or what the network gathers.
-        """
+        """Hold the parameters uphill if the balancer looks ahead; the way there leaves random numbers as they were."""
         update, length = updater.update, updater.update.balancer.ascent
         if not length:
             yield
@@ -218,10 +212,7 @@ class Session:
             yield
 
     def _task_scale(self, updater: Updater) -> Tensor | None:
-        """Return the factors [T] of a turn's losses, None for ones.
-
-        They are T times the objective's task weights, times the network's.
-        """
+        """Return the factors [T] of a turn's losses: T times the objective's task weights, times the network's."""
         objective = self.objective if updater.turn.objective else None
         weights = None if objective is None else objective.task_weights()
         scale = None if weights is None else weights.to(torch.float64) * len(updater.update.names)
@@ -285,7 +276,6 @@ class Session:
 
 
 def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
-    """Return the network's and the objective's penalty together."""
     penalised = capability(model, Penalised)
     network_penalty = None if penalised is None else penalised.penalty()
     objective_penalty = None if objective is None else objective.penalty()

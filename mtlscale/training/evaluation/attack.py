@@ -62,9 +62,7 @@ def pgd(
     Args:
         loss: maps images to a loss summed over them.
         images: [B, C, H, W], normalised by `pixels`.
-        pixels: the normalisation of the images.
         epsilon: radius of the ball, in 255ths.
-        steps: number of steps.
         step: length of one step, in 255ths.
     """
     low, high = pixels.range

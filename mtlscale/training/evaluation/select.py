@@ -47,12 +47,7 @@ class Selection:
         return improved
 
     def _score(self, val: Metrics, task: str, metric: str, suite: TaskSuite, rule: str) -> float:
-        """Return a task's part of the validation score; larger is better.
-
-        Where main metrics differ in kind or unit, each is taken relative to its size in the first evaluation that has
-        one, so that no unit rules: the mean of these is, up to a constant, the mean relative gain over the first
-        evaluation. A metric that can be negative counts from its least possible value.
-        """
+        """Return a task's part of the validation score; larger is better."""
         if rule == "loss":
             return -val[task]["loss"]
 
@@ -60,6 +55,8 @@ class Selection:
         sign = 1.0 if info.higher_is_better else -1.0
         if len({(t.metrics[0], t.scale) for t in suite.tasks}) == 1 or math.isnan(value):
             return sign * value
+        # Relative to the first evaluation that has a value, so that no unit rules: up to a constant, the mean of these
+        # is the mean relative gain. A metric that can be negative counts from its least possible value.
         value = sign * (value - info.lowest)
         return value / self.scales.setdefault(task, abs(value) or 1.0)
 

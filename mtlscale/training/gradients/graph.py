@@ -180,10 +180,7 @@ def uses(root: Tensor, leaves: Sequence[Tensor]) -> list[int]:
 
 
 def _consumers(root: Node) -> dict[Node, list[tuple[Node, int]]]:
-    """Return each node above the root with the nodes that use its output, and at which of their inputs.
-
-    Return an empty dictionary where there are too many nodes.
-    """
+    """Return node -> the nodes that use its output, and at which input; empty for too many nodes."""
     consumers: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
     consumers[root], waiting = [], [root]
 

@@ -28,7 +28,7 @@ from mtlscale.training.gradients.per_task import (
     by_task,
     dense_everywhere,
 )
-from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy
+from mtlscale.training.gradients.strategies import Draft, GradientStrategy, StepRequest
 
 _MOST_LAYERS = 255  # layers whose numbers of rows workers exchange
 _OVERHEAD = 4_000_000  # multiplications in the time of reading a graph and starting a backward pass
@@ -43,14 +43,14 @@ class _Chosen:
     rows: int
 
 
-def by_layers(strategy: GradientStrategy, asked: Asked) -> Draft:
+def by_layers(strategy: GradientStrategy, request: StepRequest) -> Draft:
     """Draft the update of a step of one micro-batch, layer by layer.
 
     Where the step has several streams, or no layer is known for which this is cheaper, draft it task by task.
     """
     if not strategy.partition.same_inputs:
-        return strategy.by_gradients(asked)
-    stream = iter(asked.micros[0])
+        return strategy.by_gradients(request)
+    stream = iter(request.micros[0])
     first = next(stream, None)
     layers = _chosen(first, strategy)
     second = next(stream, None) if layers else None
@@ -59,19 +59,19 @@ def by_layers(strategy: GradientStrategy, asked: Asked) -> Draft:
         remaining: Iterator[Losses] = itertools.chain(
             (losses for losses in (first, second) if losses is not None), stream
         )
-        return strategy.by_gradients(replace(asked, micros=[remaining]))
+        return strategy.by_gradients(replace(request, micros=[remaining]))
 
-    return _at_once(strategy, asked, first, layers)
+    return _at_once(strategy, request, first, layers)
 
 
-def _at_once(strategy: GradientStrategy, asked: Asked, losses: Losses, layers: list[_Chosen]) -> Draft:
+def _at_once(strategy: GradientStrategy, request: StepRequest, losses: Losses, layers: list[_Chosen]) -> Draft:
     partition, workers = strategy.partition, strategy.workers
     assert losses.representation is not None
-    g = TaskGradients.empty(partition)
-    g.note(losses)
-    factors, sizes = strategy.factors(asked)
+    task_gradients = TaskGradients.empty(partition)
+    task_gradients.note(losses)
+    factors, sizes = strategy.factors(request)
 
-    at_z = torch.stack(at_representation(g.own, losses, partition, factors))
+    at_z = torch.stack(at_representation(task_gradients.own, losses, partition, factors))
 
     accounted = set(targets_of(choice.layer for choice in layers))
     other_indices = [index for index in range(len(partition.shared)) if index not in accounted]
@@ -100,12 +100,14 @@ def _at_once(strategy: GradientStrategy, asked: Asked, losses: Losses, layers: l
     )
     rows.clear()
 
-    stats = strategy.stats(asked, workers.sum(strategy.table(g)), by_task(k, losses.tasks, len(strategy.names)))
+    stats = strategy.stats(
+        request, workers.sum(strategy.table(task_gradients)), by_task(k, losses.tasks, len(strategy.names))
+    )
     per_sum = stats.per_sum * sizes
-    weights, state = strategy.balance(asked, stats, stats.gramian(per_sum / asked.loss_scale))
+    weights, state = strategy.balance(request, stats, stats.gramian(per_sum / request.loss_scale))
 
     shared = AtRepresentation(losses.representation, losses.tasks, at_z)
-    finite = strategy.through(asked, g, [shared], losses.extra, weights, per_sum, stats, ready_gradients)
+    finite = strategy.through(request, task_gradients, [shared], losses.extra, weights, per_sum, stats, ready_gradients)
     return Draft(stats.losses, weights, stats.balanced, state, finite)
 
 
@@ -123,7 +125,7 @@ def _chosen(losses: Losses | None, strategy: GradientStrategy) -> list[_Chosen]:
     """Return the layers for which this strategy is cheaper, the same on every worker."""
     workers, vectorised = strategy.workers, strategy.partition.vectorised
     shape = _shape(losses, strategy)
-    if shape in strategy.dear:
+    if shape in strategy.costly_shapes:
         return []
 
     layers, tasks = ([], 0) if losses is None else (_known(losses, strategy.partition), len(losses.tasks))
@@ -145,24 +147,18 @@ def _chosen(losses: Losses | None, strategy: GradientStrategy) -> list[_Chosen]:
 
     pays = workers.size > 1 or without <= _AS_CHEAP * with_gradients or any(choice.layer.embedding for choice in chosen)
     if not pays and shape is not None:
-        strategy.dear.add(shape)
+        strategy.costly_shapes.add(shape)
     return chosen if pays else []
 
 
 def _sends_less(layer: Layer, rows: int, tasks: int) -> bool:
-    """Return whether a layer's inputs and output gradients are less than the tasks' gradients.
-
-    The latter go around twice.
-    """
+    """Return whether a layer's inputs and output gradients are less than the tasks' gradients, sent twice."""
     sent = rows * ((1 if layer.embedding else layer.fan_in) + tasks * layer.fan_out)
     return sent < 2 * tasks * layer.fan_in * layer.fan_out
 
 
 def _shape(losses: Losses | None, strategy: GradientStrategy) -> tuple[int, ...] | None:
-    """Return what the choice depends on where it is known without reading the graph, else None.
-
-    It is known for one worker and layers of as many rows as the representation has.
-    """
+    """Return the number of tasks and the representation's shape if the choice depends on these alone, else None."""
     if (
         losses is None
         or losses.representation is None
@@ -170,14 +166,12 @@ def _shape(losses: Losses | None, strategy: GradientStrategy) -> tuple[int, ...]
         or not strategy.partition.vectorised
     ):
         return None
+    # So it is for one worker and layers of as many rows as the representation has.
     return (len(losses.tasks), *losses.representation.shape)
 
 
 def _rows_of_all(rows: list[int], workers: Workers, device: torch.device) -> list[int]:
-    """Return the rows of each layer on all workers, as if each worker had as many as the one that has most.
-
-    Return none where the workers' layers differ, as where one has no sample.
-    """
+    """Return each layer's rows, as many on every worker as on the fullest one; none where layers differ."""
     local_rows = torch.zeros(_MOST_LAYERS + 1, dtype=torch.int64)
     local_rows[: len(rows) + 1] = torch.tensor([len(rows), *rows])
     table = workers.gather(local_rows.to(device)).cpu()
@@ -190,10 +184,7 @@ def _rows_of_all(rows: list[int], workers: Workers, device: torch.device) -> lis
 def _differentiated(
     z: Tensor, at_z: Tensor, layers: Sequence[_Chosen], others: Sequence[int], partition: Partition
 ) -> tuple[list[Tensor], list[Gradients]]:
-    """Return the gradients at the layers' outputs [T, ...], use by use, and the other parameters' gradients by task.
-
-    `others` are the positions of these other parameters.
-    """
+    """Return gradients [T, ...] at the layers' outputs, use by use, and by task those of parameters at `others`."""
     edges = [edge for entry in layers for edge in entry.layer.edges]
     targets: Any = [*edges, *(partition.shared[index] for index in others)]
 
@@ -212,10 +203,7 @@ def _differentiated(
 def _everywhere(
     found: Sequence[tuple[Tensor, Tensor]], most: Sequence[int], workers: Workers
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return all workers' rows of each layer: inputs [n, i] or ids [n], and deltas [T, n, o].
-
-    Rows are zeros where a worker has fewer than `most`.
-    """
+    """Return all workers' inputs [n, i] or ids [n], and deltas [T, n, o], of each layer, zero-padded to `most`."""
     padded = []
     for (inputs, deltas), count in zip(found, most, strict=True):
         missing = count - len(inputs)

@@ -64,7 +64,6 @@ class GraphLook:
 
         Args:
             tasks: The positions of the losses' tasks.
-            losses: Their losses.
             features: What each task's head reads, if it was handed over: shared parameters are then reached through it.
         """
         seen: dict[Node, int] = {}  # node -> the task whose loss came first
@@ -142,7 +141,6 @@ def _is_parameter(leaf: Tensor, owners: Owners) -> bool:
 
 
 def _nodes(roots: Iterable[Node]) -> set[Node]:
-    """Return the nodes of the graph above some nodes, these included."""
     seen: set[Node] = set()
     waiting = list(roots)
     while waiting:
@@ -223,9 +221,7 @@ def check_loss(loss: Tensor, task: int, names: Sequence[str], owners: Owners, fe
     """Raise `UserError` where the gradient of a loss would not be what its user means.
 
     Args:
-        loss: The loss of the task.
         task: Its position among `names`.
-        names: The tasks' names.
         owners: The tasks that own the parameters.
         features: What the task's head reads, if it was handed over.
     """

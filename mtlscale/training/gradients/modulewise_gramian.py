@@ -16,7 +16,7 @@ from mtlscale.data import Losses
 from mtlscale.training.gradients.gramian import Gradients, accumulate, combine, gramian
 from mtlscale.training.gradients.per_task import Partition, TaskGradients, collect, dense_everywhere, reduce, values_of
 from mtlscale.training.gradients.step_stats import StepStats, head_weights
-from mtlscale.training.gradients.strategies import Asked, Draft, GradientStrategy, densify
+from mtlscale.training.gradients.strategies import Draft, GradientStrategy, StepRequest, densify
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Gathered:
     all: Callable[[], list[Tensor]]
 
 
-def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
+def by_modules(strategy: GradientStrategy, request: StepRequest) -> Draft:
     """Draft the update with one decision for each module.
 
     Nothing is differentiated task by task where only the tasks' sum is needed, in steps of one micro-batch: the losses
@@ -47,9 +47,9 @@ def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
     """
     partition = strategy.partition
     gathered = (
-        _at_once(strategy, asked)
-        if len(asked.micros) == 1 and asked.earlier is None
-        else _task_by_task(strategy, asked)
+        _at_once(strategy, request)
+        if len(request.micros) == 1 and request.earlier is None
+        else _task_by_task(strategy, request)
     )
     parts, start = [], 0
     for indices in partition.modules:
@@ -63,9 +63,9 @@ def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
         else strategy.ones().new_zeros(0, size, size)
     )
 
-    stats = strategy.stats(asked, gathered.table, k, gathered.all)
+    stats = strategy.stats(request, gathered.table, k, gathered.all)
     per_sum = stats.per_sum * gathered.unscaled
-    weights, state = strategy.balance(asked, stats, stats.gramian(per_sum))
+    weights, state = strategy.balance(request, stats, stats.gramian(per_sum))
 
     strategy.zero()
     for parameter, gradient in zip(partition.all, gathered.plain(stats), strict=True):
@@ -81,12 +81,12 @@ def by_modules(strategy: GradientStrategy, asked: Asked) -> Draft:
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
-    penalty = asked.penalty()
+    penalty = request.penalty()
     if penalty is not None:
         penalty.backward(inputs=partition.all if partition.partial else None)
     densify(strategy.partition.all)
     no_weights = torch.full_like(stats.losses, float("nan"))
-    return Draft(stats.losses, no_weights, stats.balanced, state, strategy.all_finite(), still=unmoved)
+    return Draft(stats.losses, no_weights, stats.balanced, state, strategy.all_finite(), unmoved=unmoved)
 
 
 def _noticed(strategy: GradientStrategy) -> list[int]:
@@ -94,16 +94,16 @@ def _noticed(strategy: GradientStrategy) -> list[int]:
     return [index for indices in strategy.partition.modules for index in indices]
 
 
-def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
+def _at_once(strategy: GradientStrategy, request: StepRequest) -> _Gathered:
     partition, workers = strategy.partition, strategy.workers
     noticed = [partition.shared[index] for index in _noticed(strategy)]
-    g, micro = TaskGradients.empty(partition), []
-    for losses in asked.micros[0]:
-        g.note(losses)
+    task_gradients, micro = TaskGradients.empty(partition), []
+    for losses in request.micros[0]:
+        task_gradients.note(losses)
         micro.append(losses)
 
-    table = workers.sum(strategy.table(g))
-    factors, sizes = strategy.factors(asked)
+    table = workers.sum(strategy.table(task_gradients))
+    factors, sizes = strategy.factors(request)
 
     rows: list[Gradients] = [[None] * len(noticed) for _ in strategy.names]
     for losses in micro if noticed else ():
@@ -114,10 +114,10 @@ def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
     present = table[1] > 0
     balanced = balanced_tasks(strategy.balancer, table[0], present) if strategy.balancer.heads == "mean" else present
     per_sum = head_weights(strategy.balancer, table[0], present, balanced) / table[1].clamp(min=1)
-    per_sum = per_sum if asked.scale is None else per_sum * asked.scale
+    per_sum = per_sum if request.scale is None else per_sum * request.scale
     noticed_ids = {id(p) for p in noticed}
-    factors_of_sums = per_sum * asked.loss_scale
-    plain = _plain(micro, factors_of_sums, asked.loss_scale, partition, noticed_ids, retain=asked.retain)
+    factors_of_sums = per_sum * request.loss_scale
+    plain = _plain(micro, factors_of_sums, request.loss_scale, partition, noticed_ids, retain=request.retain)
     micro.clear()
 
     if workers.size > 1:
@@ -129,8 +129,8 @@ def _at_once(strategy: GradientStrategy, asked: Asked) -> _Gathered:
     return _Gathered(
         table,
         rows,
-        sizes / asked.loss_scale,
-        lambda stats: [None if g is None else _dense(g) / asked.loss_scale for g in plain],
+        sizes / request.loss_scale,
+        lambda stats: [None if gradient is None else _dense(gradient) / request.loss_scale for gradient in plain],
         lambda: values_of([plain, *rows]),
     )
 
@@ -144,11 +144,7 @@ def _plain(
     *,
     retain: bool,
 ) -> Gradients:
-    """Return the gradients of the losses times `factors` [T] and of an objective's terms, if there are any.
-
-    The losses take one backward pass, to the parameters that are not noticed, and the terms another. The gradients are
-    in the order of `Partition.all`.
-    """
+    """Return the gradients of the losses times `factors` [T], and of an objective's terms, as `Partition.all` lists."""
     total: Tensor | None = None
     extra: Tensor | None = None
     for losses in micro:
@@ -165,6 +161,7 @@ def _plain(
     reached = [*range(shared), *range(own_end, len(everything))]
 
     gradients: Gradients = [None] * len(everything)
+    # One backward pass for the losses, to parameters that are not noticed; one for the terms.
     for loss, indices, keep in ((total, unnoticed, retain or extra is not None), (extra, reached, retain)):
         if loss is not None and loss.requires_grad and indices:
             targets = [everything[index] for index in indices]
@@ -174,31 +171,36 @@ def _plain(
     return gradients
 
 
-def _task_by_task(strategy: GradientStrategy, asked: Asked) -> _Gathered:
+def _task_by_task(strategy: GradientStrategy, request: StepRequest) -> _Gathered:
     partition = strategy.partition
-    factors, sizes = strategy.factors(asked)
-    unscaled = sizes / asked.loss_scale
-    g = collect(asked.micros, partition, factors, asked.loss_scale, asked.earlier)
-    table = strategy.table(g)
-    reduce(g, table, partition, strategy.workers, True)
+    factors, sizes = strategy.factors(request)
+    unscaled = sizes / request.loss_scale
+    task_gradients = collect(request.micros, partition, factors, request.loss_scale, request.earlier)
+    table = strategy.table(task_gradients)
+    reduce(task_gradients, table, partition, strategy.workers, True)
     noticed = _noticed(strategy)
     unnoticed = sorted(set(range(len(partition.shared))) - set(noticed))
 
     def plain(stats: StepStats) -> Gradients:
         of_heads = head_weights(strategy.balancer, stats.losses, stats.present, stats.balanced)
         weights = of_heads * stats.per_sum * unscaled
-        rows = [[row[index] for index in unnoticed] for row in g.shared]
+        rows = [[row[index] for index in unnoticed] for row in task_gradients.shared]
         gradients: Gradients = [None] * len(partition.shared)
         _add(gradients, unnoticed, combine(rows, weights, [partition.shared[index] for index in unnoticed]))
-        for row, weight, group in zip(g.own, weights, partition.own, strict=True):
+        for row, weight, group in zip(task_gradients.own, weights, partition.own, strict=True):
             gradients += combine([row], weight.reshape(1), group)
         gradients += [None] * len(partition.extra)
-        terms = [None if term is None else _dense(term) / asked.loss_scale for term in (*g.extra_shared, *g.extra_own)]
+        terms = [
+            None if term is None else _dense(term) / request.loss_scale
+            for term in (*task_gradients.extra_shared, *task_gradients.extra_own)
+        ]
         reached = [*range(len(partition.shared)), *range(len(gradients) - len(partition.extra), len(gradients))]
         _add(gradients, reached, terms)
         return gradients
 
-    return _Gathered(table, [[row[index] for index in noticed] for row in g.shared], unscaled, plain, g.all)
+    return _Gathered(
+        table, [[row[index] for index in noticed] for row in task_gradients.shared], unscaled, plain, task_gradients.all
+    )
 
 
 def _add(total: Gradients, places: Sequence[int], gradients: Sequence[Tensor | None]) -> None:

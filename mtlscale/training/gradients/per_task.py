@@ -140,30 +140,28 @@ def collect(
     """Differentiate every task's sum of losses, batch by batch, so that one batch's graph is alive at a time.
 
     Args:
-        micros: the losses of each micro-batch.
-        partition: the parameters to differentiate by.
         factors: factor of each task's sum before it is differentiated (the scale of mixed precision), None for ones.
         extra_factor: factor of the objective's terms.
         earlier: gradients of the step's earlier micro-batches, which these are added to.
         at_heads: a list that gets the gradients at the representation, which may be differentiated by the heads.
     """
-    g = TaskGradients.empty(partition) if earlier is None else earlier
+    task_gradients = TaskGradients.empty(partition) if earlier is None else earlier
 
     for micro in micros:
         for losses in micro:
-            g.note(losses)
+            task_gradients.note(losses)
             term = losses.extra if losses.extra is not None and losses.extra.requires_grad else None
 
             if losses.sums:
-                _differentiate(g, losses, partition, factors, losses.keep or term is not None, at_heads)
+                _differentiate(task_gradients, losses, partition, factors, losses.keep or term is not None, at_heads)
 
             if term is not None:
                 targets = [*partition.shared, *partition.extra]
                 grads = torch.autograd.grad(term * extra_factor, targets, retain_graph=losses.keep, allow_unused=True)
-                accumulate(g.extra_shared, grads[: len(partition.shared)])
-                accumulate(g.extra_own, grads[len(partition.shared) :])
+                accumulate(task_gradients.extra_shared, grads[: len(partition.shared)])
+                accumulate(task_gradients.extra_own, grads[len(partition.shared) :])
 
-    return g
+    return task_gradients
 
 
 def _scaled(losses: Losses, position: int, factors: Sequence[float] | None) -> Tensor:
@@ -172,7 +170,7 @@ def _scaled(losses: Losses, position: int, factors: Sequence[float] | None) -> T
 
 
 def _differentiate(
-    g: TaskGradients,
+    task_gradients: TaskGradients,
     losses: Losses,
     partition: Partition,
     factors: Sequence[float] | None,
@@ -191,11 +189,11 @@ def _differentiate(
             retain = keep or position < last
             total = _scaled(losses, position, factors)
             grads = torch.autograd.grad(total, targets, retain_graph=retain, allow_unused=True)
-            accumulate(g.shared[task], grads[: len(shared)])
-            accumulate(g.own[task], grads[len(shared) :])
+            accumulate(task_gradients.shared[task], grads[: len(shared)])
+            accumulate(task_gradients.own[task], grads[len(shared) :])
         return
 
-    at_z = at_representation(g.own, losses, partition, factors, again=at_heads is not None)
+    at_z = at_representation(task_gradients.own, losses, partition, factors, again=at_heads is not None)
     if at_heads is not None:
         at_heads.append(AtHeads(list(losses.tasks), at_z))
         at_z = [row.detach() for row in at_z]
@@ -205,13 +203,14 @@ def _differentiate(
             z, shared, torch.stack(at_z), retain_graph=keep, allow_unused=True, is_grads_batched=True
         )
         for position, task in enumerate(losses.tasks):
-            accumulate(g.shared[task], [None if row is None else row[position] for row in rows])
+            accumulate(task_gradients.shared[task], [None if row is None else row[position] for row in rows])
         return
 
     for position, task in enumerate(losses.tasks):
         retain = keep or position < last
         accumulate(
-            g.shared[task], torch.autograd.grad(z, shared, at_z[position], retain_graph=retain, allow_unused=True)
+            task_gradients.shared[task],
+            torch.autograd.grad(z, shared, at_z[position], retain_graph=retain, allow_unused=True),
         )
 
 
@@ -261,7 +260,7 @@ def at_representation(
     ]
 
 
-def reduce(g: TaskGradients, table: Tensor, partition: Partition, workers: Workers, terms: bool) -> None:
+def reduce(task_gradients: TaskGradients, table: Tensor, partition: Partition, workers: Workers, terms: bool) -> None:
     """Sum gradients and `table` over workers, in place.
 
     A worker without a gradient contributes zeros, so that all send the same shapes. `terms` says whether an objective's
@@ -271,9 +270,9 @@ def reduce(g: TaskGradients, table: Tensor, partition: Partition, workers: Worke
         return
     rows: list[tuple[Gradients, list[nn.Parameter]]] = []
     if terms:
-        rows += [(g.extra_shared, partition.shared), (g.extra_own, partition.extra)]
-    rows += [(row, partition.shared) for row in g.shared]
-    rows += list(zip(g.own, partition.own, strict=True))
+        rows += [(task_gradients.extra_shared, partition.shared), (task_gradients.extra_own, partition.extra)]
+    rows += [(row, partition.shared) for row in task_gradients.shared]
+    rows += list(zip(task_gradients.own, partition.own, strict=True))
 
     everything = [table]
     for gradients, parameters in rows:

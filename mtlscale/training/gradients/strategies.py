@@ -58,7 +58,7 @@ Amp = Literal["off", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class StepRequest:
     """Request of a step: its losses and the state it starts from.
 
     `reused` are weights [T] to keep, NaN for tasks that they were not made for, None to balance anew. `earlier` are the
@@ -87,8 +87,8 @@ class Asked:
 class Draft:
     """Draft of an update that has not been accepted yet: its gradients are in place, its state is not.
 
-    `balanced` are the tasks that the balancer was asked about. `still` are parameters that the step is not to move at
-    all.
+    `balanced` are the tasks that the balancer was asked about. `unmoved` are parameters that the step is not to move
+    at all.
     """
 
     losses: Tensor
@@ -96,7 +96,7 @@ class Draft:
     balanced: Tensor
     state: State
     finite: bool = True
-    still: Sequence[nn.Parameter] = ()
+    unmoved: Sequence[nn.Parameter] = ()
 
 
 class OtherTasks(Exception):
@@ -129,120 +129,126 @@ class GradientStrategy:
     precision: float
     overlap: Overlap | None = None  # sums gradients over workers while the backward pass of weighted losses goes on
     checks_gradients: bool = False
-    dear: set[tuple[int, ...]] = field(default_factory=set)  # tasks and shapes for which layer by layer is no cheaper
+    # Numbers of tasks and shapes for which layer by layer is no cheaper.
+    costly_shapes: set[tuple[int, ...]] = field(default_factory=set)
 
-    def by_losses(self, asked: Asked) -> Draft:
+    def by_losses(self, request: StepRequest) -> Draft:
         """Draft the update by one backward pass of the weighted losses."""
         partition = self.partition
         tasks: list[int] = []
         sums: list[Tensor] = []
         counts: list[Tensor] = []
         extra: Tensor | None = None
-        for losses in asked.micros[0]:
+        for losses in request.micros[0]:
             tasks, sums, counts = tasks + losses.tasks, sums + losses.sums, counts + losses.counts
             extra = _plus(extra, losses.extra)
 
         root = torch.stack(sums) if sums else None
         table = scatter(tasks, [] if root is None else root.detach(), counts, len(self.names), self.device)
-        stats = self.stats(asked, self.workers.sum(table))
-        if self._balances and asked.reused is not None and not asked.reuses(stats.balanced):
+        stats = self.stats(request, self.workers.sum(table))
+        if self._balances and request.reused is not None and not request.reuses(stats.balanced):
             raise OtherTasks
-        weights, state = self.balance(asked, stats, None)
+        weights, state = self.balance(request, stats, None)
         per_sum = stats.per_sum
 
         self.zero()
-        penalty = self._shared_penalty(asked)
+        penalty = self._shared_penalty(request)
         inputs = partition.all if partition.partial else None
 
         if partition.independent or self.balancer.heads == "weighted":
-            outputs, seeds = _seeded(root, tasks, weights * per_sum, _plus(extra, penalty), asked.loss_scale)
+            outputs, seeds = _seeded(root, tasks, weights * per_sum, _plus(extra, penalty), request.loss_scale)
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if outputs:
-                    torch.autograd.backward(outputs, seeds, retain_graph=asked.retain, inputs=inputs)
-            finite = self._finish(asked, summed=self.overlap is not None)
+                    torch.autograd.backward(outputs, seeds, retain_graph=request.retain, inputs=inputs)
+            finite = self._finish(request, summed=self.overlap is not None)
             return Draft(stats.losses, weights, stats.balanced, state, finite)
 
         of_heads = self._head_weights(weights, stats) * per_sum
         own_parameters = [p for group in partition.own for p in group]
         targets = [*partition.shared, *partition.extra]
-        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, asked.retain))
+        passes = ((of_heads, None, own_parameters, True), (weights * per_sum, extra, targets, request.retain))
         for factors, term, parameters, keep in passes:
-            outputs, seeds = _seeded(root, tasks, factors, term, asked.loss_scale)
+            outputs, seeds = _seeded(root, tasks, factors, term, request.loss_scale)
             if outputs and parameters:
                 gradients = torch.autograd.grad(outputs, parameters, seeds, retain_graph=keep, allow_unused=True)
                 _assign(parameters, gradients)
 
         if penalty is not None:
-            (penalty * asked.loss_scale).backward(inputs=inputs)
+            (penalty * request.loss_scale).backward(inputs=inputs)
 
-        return Draft(stats.losses, weights, stats.balanced, state, self._finish(asked))
+        return Draft(stats.losses, weights, stats.balanced, state, self._finish(request))
 
-    def by_gradients(self, asked: Asked) -> Draft:
+    def by_gradients(self, request: StepRequest) -> Draft:
         """Draft the update by one differentiation per task, the Gramian of the means, and one combination."""
         balancer, shared = self.balancer, self.partition.shared
-        at_heads: list[AtHeads] | None = [] if self.aligns_heads(asked) else None
-        g, table, unscaled = self._collect(asked, asked.micros, earlier=asked.earlier, at_heads=at_heads)
+        at_heads: list[AtHeads] | None = [] if self.aligns_heads(request) else None
+        task_gradients, table, unscaled = self._collect(
+            request, request.micros, earlier=request.earlier, at_heads=at_heads
+        )
         needs_gramian = balancer.needs == "gramian" and bool(shared) and len(self.names) > 1
-        k = gramian(g.shared, self.ones()) if needs_gramian and asked.reused is None else None
-        stats = self._with_gradients(self.stats(asked, table, k, g.all), g)
-        if needs_gramian and asked.reused is not None and not asked.reuses(stats.balanced):
-            asked = replace(asked, reused=None)
-            stats = self.stats(asked, table, gramian(g.shared, self.ones()), g.all)
+        k = gramian(task_gradients.shared, self.ones()) if needs_gramian and request.reused is None else None
+        stats = self._with_gradients(self.stats(request, table, k, task_gradients.all), task_gradients)
+        if needs_gramian and request.reused is not None and not request.reuses(stats.balanced):
+            request = replace(request, reused=None)
+            stats = self.stats(request, table, gramian(task_gradients.shared, self.ones()), task_gradients.all)
         per_sum = stats.per_sum * unscaled
 
         direction: list[Tensor] | None = None
         if isinstance(balancer, JacobianBalancer):
             numbers = torch.stack([per_sum, (stats.losses * stats.scale).nan_to_num()])
             factors, losses = numbers.to(self.device, non_blocking=True)
-            jacobian = dense_jacobian(g.shared, factors, shared)
+            jacobian = dense_jacobian(task_gradients.shared, factors, shared)
             if not bool(finite(jacobian, self.device)):
-                raise self._bad_rows(asked, g)
-            direction, state = direct(balancer, jacobian, losses, asked.state, stats.balanced)
+                raise self._bad_rows(request, task_gradients)
+            direction, state = direct(balancer, jacobian, losses, request.state, stats.balanced)
             weights = torch.full_like(stats.losses, float("nan"))
         elif isinstance(balancer, ValidationBalancer) and shared:
-            weights, state = self._by_query(balancer, asked, g, per_sum, stats)
+            weights, state = self._by_query(balancer, request, task_gradients, per_sum, stats)
         else:
-            weights, state = self.balance(asked, stats, stats.gramian(per_sum))
+            weights, state = self.balance(request, stats, stats.gramian(per_sum))
 
         self.zero()
-        _assign(shared, combine(g.shared, weights * per_sum, shared) if direction is None else direction)
-        self.assign_own(g.own, self._head_weights(weights, stats) * per_sum)
+        _assign(shared, combine(task_gradients.shared, weights * per_sum, shared) if direction is None else direction)
+        self.assign_own(task_gradients.own, self._head_weights(weights, stats) * per_sum)
         if at_heads is not None and int(stats.balanced.sum()) > 1:  # a task alone has nobody to align with
             align_heads(
-                at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer), retain=asked.retain
+                at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer), retain=request.retain
             )
-        for parameters, gradients in ((shared, g.extra_shared), (self.partition.extra, g.extra_own)):
-            _add(parameters, gradients, asked.loss_scale)
+        for parameters, gradients in (
+            (shared, task_gradients.extra_shared),
+            (self.partition.extra, task_gradients.extra_own),
+        ):
+            _add(parameters, gradients, request.loss_scale)
 
-        penalty = asked.penalty()
+        penalty = request.penalty()
         if penalty is not None:
             penalty.backward(inputs=self.partition.all if self.partition.partial else None)
             densify(self.partition.all)
 
         all_finite = self.all_finite()
         if not all_finite and self.amp != "fp16":
-            raise self._bad_rows(asked, g)
+            raise self._bad_rows(request, task_gradients)
         return Draft(stats.losses, weights, stats.balanced, state, all_finite)
 
     def through(
         self,
-        asked: Asked,
-        g: TaskGradients,
+        request: StepRequest,
+        task_gradients: TaskGradients,
         at_z: Sequence[AtRepresentation],
         extra: Tensor | None,
         weights: Tensor,
         per_sum: Tensor,
         stats: StepStats,
-        made: Mapping[int, Sequence[Tensor | None]] = MappingProxyType({}),
+        ready_gradients: Mapping[int, Sequence[Tensor | None]] = MappingProxyType({}),
     ) -> bool:
         """Propagate the weighted losses back from the representation, with an objective's terms, in one backward pass.
 
-        The tasks' own gradients are in `g`; `weights` and `per_sum` are [T]. `made` are gradients by task
-        that are there already, by their parameters' positions among what is shared. Return whether all gradients are
-        finite.
+        The tasks' own gradients are in `task_gradients`; `weights` and `per_sum` are [T]. `ready_gradients` are
+        gradients by task that are there already, by their parameters' positions among what is shared. Return whether
+        all gradients are finite.
         """
         self.zero()
-        self.assign_own(g.own, self._head_weights(weights, stats) * per_sum)
+        self.assign_own(task_gradients.own, self._head_weights(weights, stats) * per_sum)
 
         along = weights * per_sum
         on_device = along.to(self.device, non_blocking=True)
@@ -260,51 +266,61 @@ class GradientStrategy:
             grads.append((factors.to(wide.dtype) @ wide).to(entry.z.dtype).view_as(entry.z))
 
         if extra is not None and extra.requires_grad:
-            outputs.append(extra * asked.loss_scale)
+            outputs.append(extra * request.loss_scale)
             grads.append(torch.ones_like(extra))
 
         shared = self.partition.shared
-        targets = [*(p for index, p in enumerate(shared) if index not in made), *self.partition.extra]
-        _assign(targets, torch.autograd.grad(outputs, targets, grads, retain_graph=asked.retain, allow_unused=True))
+        targets = [*(p for index, p in enumerate(shared) if index not in ready_gradients), *self.partition.extra]
+        _assign(targets, torch.autograd.grad(outputs, targets, grads, retain_graph=request.retain, allow_unused=True))
 
-        if made:
-            rows = [list(row) for row in zip(*made.values(), strict=True)]
-            parameters = [shared[index] for index in made]
+        if ready_gradients:
+            rows = [list(row) for row in zip(*ready_gradients.values(), strict=True)]
+            parameters = [shared[index] for index in ready_gradients]
             _assign(parameters, combine(rows, along[list(at_z[0].tasks)], parameters))
 
-        penalty = self._shared_penalty(asked)
+        penalty = self._shared_penalty(request)
         if penalty is not None:
-            (penalty * asked.loss_scale).backward(inputs=self.partition.all if self.partition.partial else None)
-        return self._finish(asked)
+            (penalty * request.loss_scale).backward(inputs=self.partition.all if self.partition.partial else None)
+        return self._finish(request)
 
     def _by_query(
-        self, balancer: ValidationBalancer, asked: Asked, g: TaskGradients, per_sum: Tensor, stats: StepStats
+        self,
+        balancer: ValidationBalancer,
+        request: StepRequest,
+        task_gradients: TaskGradients,
+        per_sum: Tensor,
+        stats: StepStats,
     ) -> tuple[Tensor, State]:
         """Look ahead along the balancer's current weights, differentiate the query losses there, and come back."""
-        assert asked.query is not None, "whoever uses a balancer that needs query losses hands them over"
-        shared, ahead = self.partition.shared, look_ahead_weights(balancer, asked.state, stats.balanced)
+        assert request.query is not None, "whoever uses a balancer that needs query losses hands them over"
+        shared, ahead = self.partition.shared, look_ahead_weights(balancer, request.state, stats.balanced)
 
         originals = [p.detach().clone() for p in shared]
         with torch.no_grad():
-            move = combine(g.shared, ahead.to(per_sum) * per_sum * balancer.eta, shared)
+            move = combine(task_gradients.shared, ahead.to(per_sum) * per_sum * balancer.eta, shared)
             for parameter, delta in zip(shared, move, strict=True):
                 if delta is not None:
                     parameter.sub_(delta)
 
         try:
-            q, table, unscaled = self._collect(asked, asked.query, terms=False)
+            query_gradients, table, unscaled = self._collect(request, request.query, terms=False)
         finally:
             with torch.no_grad():
                 for parameter, value in zip(shared, originals, strict=True):
                     parameter.copy_(value)
 
-        query_stats = self.stats(asked, table, cross_gramian(q.shared, g.shared, self.ones(), self.ones()), q.all)
-        query_stats = self._with_gradients(query_stats, q)
+        query_stats = self.stats(
+            request,
+            table,
+            cross_gramian(query_gradients.shared, task_gradients.shared, self.ones(), self.ones()),
+            query_gradients.all,
+        )
+        query_stats = self._with_gradients(query_stats, query_gradients)
         assert query_stats.k is not None
         cross = query_stats.k * (query_stats.per_sum * unscaled)[:, None] * per_sum[None, :]
 
         # The balancer gets the query losses as they are: what they were multiplied by concerns their gradients alone.
-        state = with_hints(balancer, asked.state, self.precision, torch.ones_like(stats.scale))
+        state = with_hints(balancer, request.state, self.precision, torch.ones_like(stats.scale))
         judged = stats.balanced & query_stats.balanced
         weights, state = balance(balancer, query_stats.losses, cross, state, judged)
         if not torch.equal(judged, stats.balanced):  # a task that is not among the query data keeps the weight it has
@@ -313,13 +329,13 @@ class GradientStrategy:
 
     # -- pieces ----------------------------------------------------------------------------------------------------
 
-    def table(self, g: TaskGradients) -> Tensor:
+    def table(self, task_gradients: TaskGradients) -> Tensor:
         """Return the sums of losses and the counts by task, [2, T], on this worker."""
-        return scatter(g.tasks, g.sums, g.counts, len(self.names), self.device)
+        return scatter(task_gradients.tasks, task_gradients.sums, task_gradients.counts, len(self.names), self.device)
 
     def stats(
         self,
-        asked: Asked,
+        request: StepRequest,
         table: Tensor,
         k: Tensor | None = None,
         gradients: Callable[[], Sequence[Tensor]] | None = None,
@@ -327,7 +343,6 @@ class GradientStrategy:
         """Return what the balancer gets, on the host; here a step waits for the device.
 
         Args:
-            asked: the step's request.
             table: sums of losses and counts [2, T].
             k: products of gradients [T, T], or [M, T, T].
             gradients: returns those that may have overflowed in fp16.
@@ -337,7 +352,7 @@ class GradientStrategy:
             UserError: If a loss is negative and the balancer cannot take that.
             Overflow: If gradients overflowed in fp16.
         """
-        size, scale = len(self.names), asked.scale
+        size, scale = len(self.names), request.scale
 
         parts = [table.reshape(-1)]
         if scale is not None:
@@ -358,12 +373,12 @@ class GradientStrategy:
             stats = replace(stats, balanced=stats.present)
 
         if stats.bad is not None and bool(stats.bad.any()):
-            raise bad_loss(self.balancer, stats.losses, stats.bad, self.names, asked.step)
+            raise bad_loss(self.balancer, stats.losses, stats.bad, self.names, request.step)
         infinite = stats.k is not None and not all_finite(stats.k)
         if self.amp == "fp16" and (infinite or (checked and not bool(host[-1]))):
             raise Overflow(stats.losses)
         if infinite and stats.k is not None:
-            raise bad_gradient(self.balancer, stats.k, self.names, asked.step)
+            raise bad_gradient(self.balancer, stats.k, self.names, request.step)
 
         return stats
 
@@ -371,75 +386,69 @@ class GradientStrategy:
         for parameter in self.partition.all:
             parameter.grad = None
 
-    def aligns_heads(self, asked: Asked) -> bool:
+    def aligns_heads(self, request: StepRequest) -> bool:
         """Return whether the heads of this step also follow the weighted sum of all tasks' gradients."""
-        partition, balanced = self.partition, asked.reused is None and len(self.names) > 1
+        partition, balanced = self.partition, request.reused is None and len(self.names) > 1
         return self.balancer.aligns_heads and balanced and bool(partition.shared) and not partition.independent
 
     def _collect(
         self,
-        asked: Asked,
+        request: StepRequest,
         micros: Sequence[Micro],
         terms: bool = True,
         earlier: TaskGradients | None = None,
         at_heads: list[AtHeads] | None = None,
     ) -> tuple[TaskGradients, Tensor, Tensor | float]:
-        """Return a step's gradients and table, summed over workers.
+        """Return a step's gradients and table, summed over workers, and the factors from these to sums of losses."""
+        factors, sizes = self.factors(request)
+        task_gradients = collect(micros, self.partition, factors, request.loss_scale, earlier, at_heads)
+        table = self.table(task_gradients)
+        reduce(task_gradients, table, self.partition, self.workers, terms)
+        return task_gradients, table, sizes / request.loss_scale
 
-        Return also the factors from what was differentiated to the sums of losses.
-        """
-        factors, sizes = self.factors(asked)
-        g = collect(micros, self.partition, factors, asked.loss_scale, earlier, at_heads)
-        table = self.table(g)
-        reduce(g, table, self.partition, self.workers, terms)
-        return g, table, sizes / asked.loss_scale
-
-    def factors(self, asked: Asked) -> tuple[list[float] | None, Tensor | float]:
+    def factors(self, request: StepRequest) -> tuple[list[float] | None, Tensor | float]:
         """Return what the sums of losses are multiplied by before they are differentiated in fp16, and the sizes [T].
 
         The factors are the loss scale over the sizes, so that the scale means the same for a label and for a map.
         """
         if self.amp != "fp16":
             return None, 1.0
-        sizes = torch.tensor(asked.sizes or [1.0] * len(self.names), dtype=torch.float64)
+        sizes = torch.tensor(request.sizes or [1.0] * len(self.names), dtype=torch.float64)
         if self.workers.size > 1:  # a worker without a sample knows no size
             sizes = self.workers.max(sizes.to(self.device)).cpu()
-        return (asked.loss_scale / sizes).tolist(), sizes
+        return (request.loss_scale / sizes).tolist(), sizes
 
     def ones(self) -> Tensor:
         return torch.ones(len(self.names), dtype=torch.float64, device=self.device)
 
-    def balance(self, asked: Asked, stats: StepStats, k: Tensor | None) -> tuple[Tensor, State]:
+    def balance(self, request: StepRequest, stats: StepStats, k: Tensor | None) -> tuple[Tensor, State]:
         """Return the weights [T] of the shared update, or [M, T], and the balancer's next state."""
         if not self._balances:
-            return stats.present.to(torch.float64), asked.state
-        if asked.reused is not None:
-            return asked.reused.nan_to_num(), asked.state
+            return stats.present.to(torch.float64), request.state
+        if request.reused is not None:
+            return request.reused.nan_to_num(), request.state
 
-        state = with_hints(self.balancer, asked.state, self.precision, stats.scale)
+        state = with_hints(self.balancer, request.state, self.precision, stats.scale)
         weights, after = balance(self.balancer, stats.losses * stats.scale, k, state, stats.balanced)
         if not all_finite(weights):
-            raise bad_weights(self.balancer, weights, asked.step)
+            raise bad_weights(self.balancer, weights, request.step)
         return weights, after
 
     @property
     def _balances(self) -> bool:
-        """True where there is anything to balance."""
         return not self.partition.independent and len(self.names) > 1
 
-    def _with_gradients(self, stats: StepStats, g: TaskGradients) -> StepStats:
-        """Return the statistics by which a task is at rest only if its gradients are 0, too.
-
-        Products tell this of other balancers' tasks.
-        """
+    def _with_gradients(self, stats: StepStats, task_gradients: TaskGradients) -> StepStats:
+        """Return the statistics by which a task is at rest only if its gradients are 0, too."""
+        # Of other balancers' tasks, Gramians tell this.
         by_rows = isinstance(self.balancer, JacobianBalancer | ValidationBalancer)
         if not by_rows or not self._balances or torch.equal(stats.balanced, stats.present):
             return stats
-        squares = nonzero(g.shared)
+        squares = nonzero(task_gradients.shared)
         return replace(stats, balanced=balanced_tasks(self.balancer, stats.losses, stats.present, squares))
 
     def _head_weights(self, weights: Tensor, stats: StepStats) -> Tensor:
-        """Return the factors [T] of the tasks' own gradients."""
+        """Return the factors [T] of the gradients of tasks' own parameters."""
         if self.partition.independent:
             return weights
         return head_weights(self.balancer, weights, stats.present, stats.balanced)
@@ -451,18 +460,18 @@ class GradientStrategy:
                 if gradient is not None:
                     parameter.grad = (gradient.to_dense() if gradient.is_sparse else gradient) * factor
 
-    def _shared_penalty(self, asked: Asked) -> Tensor | None:
+    def _shared_penalty(self, request: StepRequest) -> Tensor | None:
         """Return this worker's part of a penalty whose gradient will be summed over workers."""
-        penalty = asked.penalty()
+        penalty = request.penalty()
         return None if penalty is None else penalty / self.workers.size
 
-    def _finish(self, asked: Asked, *, summed: bool = False) -> bool:
+    def _finish(self, request: StepRequest, *, summed: bool = False) -> bool:
         """Sum `.grad` over workers, unless `summed`, and undo the loss scale; return whether all is finite."""
         parameters = densify(self.partition.all)
         if self.workers.size > 1 and not summed and parameters:
             _sum_gradients(parameters, self.workers)
         if self.amp == "fp16":
-            torch._foreach_div_([p.grad for p in parameters if p.grad is not None], asked.loss_scale)
+            torch._foreach_div_([p.grad for p in parameters if p.grad is not None], request.loss_scale)
         return self.all_finite()
 
     def all_finite(self) -> bool:
@@ -471,11 +480,11 @@ class GradientStrategy:
             return True
         return bool(finite([p.grad for p in self.partition.all if p.grad is not None], self.device))
 
-    def _bad_rows(self, asked: Asked, g: TaskGradients) -> Diverged:
+    def _bad_rows(self, request: StepRequest, task_gradients: TaskGradients) -> Diverged:
         """Return the exception for gradients by task, summed over workers, of which some are not finite."""
-        rows = [values_of([shared, own]) for shared, own in zip(g.shared, g.own, strict=True)]
+        rows = [values_of([shared, own]) for shared, own in zip(task_gradients.shared, task_gradients.own, strict=True)]
         bad = torch.stack([~finite(row, self.device) for row in rows]).cpu()
-        return bad_gradients(self.balancer, bad, self.names, asked.step)
+        return bad_gradients(self.balancer, bad, self.names, request.step)
 
 
 def densify(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
@@ -487,10 +496,7 @@ def densify(parameters: list[nn.Parameter]) -> list[nn.Parameter]:
 
 
 def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None:
-    """Sum `.grad` over workers.
-
-    A parameter that has a gradient on no worker has none afterwards: an optimiser with momentum would move it.
-    """
+    """Sum `.grad` over workers."""
     missing = [p for p in parameters if p.grad is None]
     owner_counts = parameters[0].new_tensor([float(p.grad is not None) for p in parameters])
     for parameter in missing:
@@ -498,17 +504,15 @@ def _sum_gradients(parameters: Sequence[nn.Parameter], workers: Workers) -> None
     workers.sum_many([*(p.grad for p in parameters if p.grad is not None), owner_counts])
     if missing:
         for parameter, count in zip(parameters, owner_counts.tolist(), strict=True):
+            # An optimiser with momentum would move a parameter of zero gradient.
             parameter.grad = parameter.grad if count else None
 
 
 def _seeded(
     root: Tensor | None, tasks: Sequence[int], factors: Tensor, term: Tensor | None, loss_scale: float
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the outputs of a backward pass with the gradients it starts from.
-
-    These are the sums of losses `root` [n] with the factors [T] of their tasks, and a term with 1, all times the
-    loss scale. No loss is multiplied or added up in the graph, which small networks would notice.
-    """
+    """Return the outputs of a backward pass, sums of losses `root` [n] and a term, with the gradients at them."""
+    # Seeds instead of products and sums in the graph, which small networks would notice.
     outputs, seeds = [], []
     if root is not None and root.requires_grad:
         by_sum = factors if list(tasks) == list(range(len(factors))) else factors[list(tasks)]

@@ -30,13 +30,13 @@ from mtlscale.training.gradients.representation_gramian import by_representation
 from mtlscale.training.gradients.step_stats import Diverged, bad_gradients, clip_factors, finite
 from mtlscale.training.gradients.strategies import (
     Amp,
-    Asked,
     Draft,
     GradientStrategy,
     Micro,
     OtherTasks,
     Overflow,
     Penalty,
+    StepRequest,
 )
 
 _OF_SHARED = ("gramian", "jacobian", "modules")  # what balancers need that is measured at shared parameters
@@ -74,7 +74,6 @@ class Update:
     """Update that turns T sums of losses, the parameters' partition and a balancer into `.grad` of every parameter.
 
     Args:
-        names: names of the T losses.
         partition: the parameters, by whose they are.
         balancer: what weighs the losses or combines their gradients.
         device: where the parameters lie.
@@ -162,7 +161,9 @@ class Update:
         """Go on with other parameters, or with parameters that were moved to another device or type."""
         self.partition, self.device = partition, device
         precision = _precision(self.amp, dtype)
-        self.strategy = replace(self.strategy, partition=partition, device=device, precision=precision, dear=set())
+        self.strategy = replace(
+            self.strategy, partition=partition, device=device, precision=precision, costly_shapes=set()
+        )
         self.state = {key: value.to(self.place_of(key)) for key, value in self.state.items()}
 
     def __call__(
@@ -198,7 +199,7 @@ class Update:
 
         due = self.reused is None or (self.count - 1) % self.gramian_every == 0
         reused, state = None if due else self.reused, self.state
-        request = Asked(
+        request = StepRequest(
             micros, sizes, scale, penalty, query, state, self.loss_scale, reused, self.count, earlier, retain
         )
 
@@ -219,8 +220,8 @@ class Update:
         if self.amp == "fp16" and self.good_steps % _GROWTH_STEPS == 0:
             self.loss_scale *= 2
 
-        unmoved_ids = {id(parameter) for parameter in draft.still}
-        for parameter in draft.still:
+        unmoved_ids = {id(parameter) for parameter in draft.unmoved}
+        for parameter in draft.unmoved:
             parameter.grad = None
 
         self._clip()
@@ -237,56 +238,53 @@ class Update:
         """Differentiate one micro-batch of a step whose other micro-batches come later, so that its graph can go.
 
         Args:
-            micro: the losses of the micro-batch.
             sizes: as in the call, the same for all micro-batches of a step.
             earlier: what this method returned for the micro-batch before; it is added to in place.
         """
-        request = Asked([micro], sizes, None, no_penalty, None, self.state, self.loss_scale, None, self.count)
+        request = StepRequest([micro], sizes, None, no_penalty, None, self.state, self.loss_scale, None, self.count)
         factors, _ = self.strategy.factors(request)
         return collect([micro], self.partition, factors, self.loss_scale, earlier)
 
-    def _draft(self, asked: Asked) -> Draft:
-        """Draft the update by the cheapest strategy that gives the balancer what it needs.
-
-        Weights that were made for other tasks than the step has are not kept: it is balanced anew.
-        """
-        if asked.reused is None:
-            return self._by_strategy(asked)
-        if len(asked.micros) == 1:
-            asked = replace(asked, micros=[list(asked.micros[0])])  # they may be asked for twice
+    def _draft(self, request: StepRequest) -> Draft:
+        """Draft the update by the cheapest strategy that gives the balancer what it needs."""
+        if request.reused is None:
+            return self._by_strategy(request)
+        if len(request.micros) == 1:
+            request = replace(request, micros=[list(request.micros[0])])  # they may be asked for twice
         try:
-            return self._by_strategy(asked)
+            return self._by_strategy(request)
         except OtherTasks:
-            return self._by_strategy(replace(asked, reused=None))
+            # Weights made for other tasks are of no use: balance anew.
+            return self._by_strategy(replace(request, reused=None))
 
-    def _by_strategy(self, asked: Asked) -> Draft:
-        due = asked.reused is None
+    def _by_strategy(self, request: StepRequest) -> Draft:
+        due = request.reused is None
         if self.balancer.needs == "modules" and len(self.names) > 1 and not self.partition.independent:
-            return by_modules(self.strategy, asked)
+            return by_modules(self.strategy, request)
         unbalanced = not self.partition.shared or len(self.names) == 1
-        alone = len(asked.micros) == 1 and asked.earlier is None
+        alone = len(request.micros) == 1 and request.earlier is None
         if alone and (self.balancer.needs == "losses" or unbalanced or not due):
-            return self.strategy.by_losses(asked)
-        aligned = self.strategy.aligns_heads(asked)
+            return self.strategy.by_losses(request)
+        aligned = self.strategy.aligns_heads(request)
         if aligned and not alone:
             raise UserError(f"{self.balancer.name} differentiates heads twice: set accumulate to 1")
         if self.balancer.at == "parameters" or unbalanced or not due:
             if self.balancer.needs == "gramian" and due and not unbalanced and alone and not aligned:
-                return by_layers(self.strategy, asked)
-            return self.strategy.by_gradients(asked)
+                return by_layers(self.strategy, request)
+            return self.strategy.by_gradients(request)
         if not alone:
             raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")
-        return by_representation(self.strategy, asked)
+        return by_representation(self.strategy, request)
 
     @torch.no_grad()
     def look_again(self, micros: Sequence[Micro], scale: Tensor | None = None) -> None:
         """Tell the balancer the losses of the same batch after the optimiser's step, computed without gradients."""
-        g = TaskGradients.empty(self.partition)
+        task_gradients = TaskGradients.empty(self.partition)
         for micro in micros:
             for losses in micro:
-                g.note(losses)
-        request = Asked(micros, None, scale, no_penalty, None, self.state, 1.0, None, self.count)
-        stats = self.strategy.stats(request, self.workers.sum(self.strategy.table(g)))
+                task_gradients.note(losses)
+        request = StepRequest(micros, None, scale, no_penalty, None, self.state, 1.0, None, self.count)
+        stats = self.strategy.stats(request, self.workers.sum(self.strategy.table(task_gradients)))
         present = stats.present if self.balanced is None else stats.present & self.balanced
         self.state = look_again(self.balancer, stats.losses * stats.scale, self.state, present)
 
@@ -320,25 +318,22 @@ class Update:
         balanced = balanced_tasks(self.balancer, losses, ~losses.isnan())
         return StepResult(losses, torch.full_like(losses, float("nan")), balanced, skipped=True)
 
-    def _bad_gradient(self, asked: Asked) -> Diverged:
-        """Return the exception for `.grad` that is not finite; it names the tasks as far as they can be told.
-
-        The gradients of shared parameters are told apart where the losses can be differentiated again.
-        """
+    def _bad_gradient(self, request: StepRequest) -> Diverged:
+        """Return the exception for `.grad` that is not finite; it names the tasks as far as they can be told."""
         partition, device = self.partition, self.device
         rows = [[p.grad for p in group if p.grad is not None] for group in partition.own]
         bad = torch.stack([~finite(row, device) for row in rows]).to(torch.float64)
 
         if len(self.names) == 1:
             bad[0] = 1.0
-        elif asked.retain and not bool(bad.any()):
-            for losses in asked.micros[0]:
+        elif request.retain and not bool(bad.any()):
+            for losses in request.micros[0]:
                 for task, total in zip(losses.tasks, losses.sums, strict=True):
                     row = torch.autograd.grad(total, partition.shared, retain_graph=True, allow_unused=True)
                     bad[task] = float(not bool(finite(values_of([list(row)]), device)))
 
         bad = self.workers.max(bad).cpu() > 0
-        return bad_gradients(self.balancer, bad, self.names, asked.step, "" if asked.retain else self.unknown_task)
+        return bad_gradients(self.balancer, bad, self.names, request.step, "" if request.retain else self.unknown_task)
 
     def _clip(self) -> None:
         """Clip the norm of the whole gradient, or of each network where nothing is shared."""

@@ -80,7 +80,6 @@ def given_losses(
     """Return the losses of the tasks that are there: those whose loss is not None and whose count is not 0.
 
     Args:
-        names: The tasks' names.
         losses: A loss per task, the mean of its terms.
         counts: The numbers of terms; ones by default.
         features: What the heads read.
@@ -139,10 +138,7 @@ DIFFERENTIATED = (
 
 
 def _is_scaled(loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
-    """Return whether a loss was multiplied by the scaler's scale, perhaps before a mean or a division.
-
-    Only numbers on the host are compared by their value: others would have to be copied from their device.
-    """
+    """Return whether a loss was multiplied by the scaler's scale, perhaps before a mean or a division."""
     scale = scaler._scale
     node: Any = loss.grad_fn
     for _ in range(_LONGEST_CHAIN):
@@ -154,6 +150,7 @@ def _is_scaled(loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
                     continue
                 if factor.data_ptr() == scale.data_ptr():
                     return True
+                # Values on a device would have to be copied to be compared.
                 if factor.device.type == "cpu" and scale.device.type == "cpu" and factor.item() == scale.item():
                     return True
         following = [entry for entry, _ in node.next_functions if entry is not None]
@@ -162,7 +159,6 @@ def _is_scaled(loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
 
 
 def _features(names: Sequence[str], features: Tensor | PerTask | None, present: Sequence[int]) -> list[Tensor | None]:
-    """Return the features of each task that is there."""
     if features is None:
         return [None] * len(present)
     if isinstance(features, Tensor):
@@ -205,7 +201,6 @@ def _counts(names: Sequence[str], counts: PerTask, losses: Mapping[int, Any]) ->
 
 
 def _by_task(names: Sequence[str], what: str, values: PerTask) -> dict[int, Any]:
-    """Return the values that are not None by the tasks' positions."""
     if isinstance(values, Mapping):
         unknown = [name for name in values if name not in names]
         if unknown:

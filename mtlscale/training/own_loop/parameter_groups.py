@@ -65,10 +65,7 @@ class ParameterGroups:
         return {label: [list(p.shape) for p in group] for label, group in groups.items()}
 
     def _read(self) -> tuple[list[list[nn.Parameter]], list[nn.Parameter], list[list[nn.Parameter]]]:
-        """Return the parameters of each shared module, of all that is shared, and of each head; each once in a group.
-
-        A parameter that layers share, or that two modules name, is one parameter.
-        """
+        """Return the parameters of each shared module, of all shared ones, and of each head; each once in a group."""
         groups = [self._shared] if isinstance(self._shared, nn.Module) else self._shared
         of_modules = bool(groups) and all(isinstance(module, nn.Module) for module in groups)
         modules = [_listed(module) for module in groups] if of_modules else []

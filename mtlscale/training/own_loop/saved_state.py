@@ -18,8 +18,6 @@ def identity(balancer: Balancer, names: Sequence[str], sizes: Mapping[str, list[
     """Return what a state is known by, in plain form: the balancer, its settings, the tasks, and the parameters.
 
     Args:
-        balancer: The balancer.
-        names: The tasks' names.
         sizes: The shapes of all parameters, by group.
     """
     settings = json.loads(json.dumps(balancer.knob_values(), default=str))

@@ -47,25 +47,30 @@ def task_affinity(
     states = random_state(device)
 
     def losses() -> Tensor:
-        g = TaskGradients([], [], [], [])
+        task_gradients = TaskGradients([], [], [], [])
         with replayed(states, device):
             for micro in micros:
                 for micro_losses in source(micro, terms=False):
-                    g.note(micro_losses)
-        total: Tensor = workers.sum(scatter(g.tasks, g.sums, g.counts, size, device)).cpu()
+                    task_gradients.note(micro_losses)
+        total: Tensor = workers.sum(
+            scatter(task_gradients.tasks, task_gradients.sums, task_gradients.counts, size, device)
+        ).cpu()
         return total[0] / total[1]
 
     with statistics_kept(model):
         with replayed(states, device):
             batches = (source(micro, terms=False) for micro in micros)
-            g = collect(batches, shared_only, None)
-        table = scatter(g.tasks, g.sums, g.counts, size, device)
-        reduce(g, table, shared_only, workers, terms=False)
+            task_gradients = collect(batches, shared_only, None)
+        table = scatter(task_gradients.tasks, task_gradients.sums, task_gradients.counts, size, device)
+        reduce(task_gradients, table, shared_only, workers, terms=False)
         sums, counts = table.cpu()
         losses_before = torch.where(sums == 0, torch.nan, sums / counts)
         result = torch.full((size, size), float("nan"), dtype=torch.float64)
         for task in (counts > 0).nonzero().flatten().tolist():
-            with torch.no_grad(), _moved(shared, combine([g.shared[task]], lr / counts[task : task + 1], shared)):
+            with (
+                torch.no_grad(),
+                _moved(shared, combine([task_gradients.shared[task]], lr / counts[task : task + 1], shared)),
+            ):
                 result[task] = 1 - losses() / losses_before
     return result
 

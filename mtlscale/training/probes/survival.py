@@ -168,13 +168,11 @@ class Survival:
     def _steps_of_equal(
         self, optimizer: torch.optim.Optimizer, parameters: Tensors, gradients: Tensors
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return gradients and steps of equal weights, from the same state, with gradients as long as `gradients`.
-
-        That weights are all larger is a matter of the learning rate.
-        """
+        """Return gradients of equal weights, as long as `gradients`, and their steps from the same state."""
         assert self._of_equal is not None
         places = {id(p): place for place, p in enumerate(self._update.partition.shared)}
         equal = [self._of_equal[places[id(p)]] for p in parameters]
+        # That all weights are larger is a matter of the learning rate.
         factor = length(gradients) / length(equal).clamp(min=torch.finfo(torch.float64).tiny)
         before = [p.detach().clone() for p in parameters]
         with _undone(self._update, optimizer, parameters):

@@ -1,0 +1,20 @@
+# Written by `python tests/house/stubs.py`.
+from mtlscale.data.batches import Batch as Batch
+from mtlscale.data.batches import Losses as Losses
+from mtlscale.data.batches import Outputs as Outputs
+from mtlscale.data.batches import Samples as Samples
+from mtlscale.data.batches import labelled as labelled
+from mtlscale.data.distributed import Workers as Workers
+from mtlscale.data.readers.prepared import Manifest as Manifest
+from mtlscale.data.readers.prepared import PreparedData as PreparedData
+from mtlscale.data.readers.prepared import SourceInfo as SourceInfo
+from mtlscale.data.readers.prepared import load_prepared as load_prepared
+from mtlscale.data.readers.prepared import read_manifest as read_manifest
+from mtlscale.data.sampling.sampler import SAMPLERS as SAMPLERS
+from mtlscale.data.sampling.sampler import EpochSampler as EpochSampler
+from mtlscale.data.sampling.sampler import WindowSampler as WindowSampler
+from mtlscale.data.sampling.sampler import halves as halves
+from mtlscale.data.sampling.sampler import slice_for as slice_for
+from mtlscale.data.sampling.splits import carve_validation as carve_validation
+from mtlscale.data.sampling.splits import hash_split as hash_split
+from mtlscale.data.sampling.splits import uniform_hash as uniform_hash

@@ -1,0 +1,21 @@
+# Written by `python tests/house/stubs.py`.
+from mtlscale.nas.cells.costs import AUXILIARY as AUXILIARY
+from mtlscale.nas.cells.costs import STEM as STEM
+from mtlscale.nas.cells.costs import CellShape as CellShape
+from mtlscale.nas.cells.costs import Counts as Counts
+from mtlscale.nas.cells.costs import darts_flops as darts_flops
+from mtlscale.nas.cells.costs import darts_parameters as darts_parameters
+from mtlscale.nas.cells.costs import expected as expected
+from mtlscale.nas.cells.costs import places as places
+from mtlscale.nas.cells.costs import reachable as reachable
+from mtlscale.nas.cells.costs import search_costs as search_costs
+from mtlscale.nas.cells.layers import Halve as Halve
+from mtlscale.nas.cells.layers import relu_conv as relu_conv
+from mtlscale.nas.cells.layers import shifted as shifted
+from mtlscale.nas.cells.space import EDGES as EDGES
+from mtlscale.nas.cells.space import GENOTYPES as GENOTYPES
+from mtlscale.nas.cells.space import NODES as NODES
+from mtlscale.nas.cells.space import OPERATIONS as OPERATIONS
+from mtlscale.nas.cells.space import SPACE as SPACE
+from mtlscale.nas.cells.space import Genotype as Genotype
+from mtlscale.nas.cells.space import discretised as discretised

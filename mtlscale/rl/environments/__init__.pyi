@@ -1,0 +1,26 @@
+# Written by `python tests/house/stubs.py`.
+from mtlscale.rl.environments.description import ACTIONS as ACTIONS
+from mtlscale.rl.environments.description import EXTRA as EXTRA
+from mtlscale.rl.environments.description import GOAL as GOAL
+from mtlscale.rl.environments.description import HAND as HAND
+from mtlscale.rl.environments.description import OBSERVATIONS as OBSERVATIONS
+from mtlscale.rl.environments.description import Simulated as Simulated
+from mtlscale.rl.environments.description import episode_seed as episode_seed
+from mtlscale.rl.environments.metaworld import MetaWorld as MetaWorld
+from mtlscale.rl.environments.metaworld import check_package as check_package
+from mtlscale.rl.environments.metaworld import check_reward_version as check_reward_version
+from mtlscale.rl.environments.metaworld import check_task_name as check_task_name
+from mtlscale.rl.environments.metaworld import expert_of as expert_of
+from mtlscale.rl.environments.rendering import CannotRender as CannotRender
+from mtlscale.rl.environments.rendering import EpisodeReplay as EpisodeReplay
+from mtlscale.rl.environments.rendering import rendered as rendered
+from mtlscale.rl.environments.rollout_workers import EpisodeRequest as EpisodeRequest
+from mtlscale.rl.environments.rollout_workers import LocalRollouts as LocalRollouts
+from mtlscale.rl.environments.rollout_workers import PolicyFactory as PolicyFactory
+from mtlscale.rl.environments.rollout_workers import RolloutWorker as RolloutWorker
+from mtlscale.rl.environments.rollout_workers import RolloutWorkers as RolloutWorkers
+from mtlscale.rl.environments.rollout_workers import chances as chances
+from mtlscale.rl.environments.vector_env import Act as Act
+from mtlscale.rl.environments.vector_env import Episode as Episode
+from mtlscale.rl.environments.vector_env import VectorEnv as VectorEnv
+from mtlscale.rl.environments.vector_env import WorldBroken as WorldBroken

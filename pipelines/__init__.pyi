@@ -1,0 +1,20 @@
+# Written by `python tests/house/stubs.py`.
+from pipelines._engine.blocks import Engine as Engine
+from pipelines._engine.blocks import TableFunction as TableFunction
+from pipelines._engine.blocks import Tell as Tell
+from pipelines._engine.ray_errors import in_one_line as in_one_line
+from pipelines._sources.remote import fetch_source as fetch_source
+from pipelines._sources.remote import is_remote as is_remote
+from pipelines._steps.features import Vectors as Vectors
+from pipelines._steps.features import vector_tables as vector_tables
+from pipelines._steps.suite import check_prepared as check_prepared
+from pipelines._writing.write import write_prepared as write_prepared
+from pipelines.contract import ComputedRows as ComputedRows
+from pipelines.contract import Download as Download
+from pipelines.contract import Pipeline as Pipeline
+from pipelines.contract import PrepareContext as PrepareContext
+from pipelines.contract import Prepared as Prepared
+from pipelines.contract import ShardedTable as ShardedTable
+from pipelines.table_inspection import ColumnReport as ColumnReport
+from pipelines.table_inspection import SourceReport as SourceReport
+from pipelines.table_inspection import inspect_source as inspect_source
