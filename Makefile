@@ -38,11 +38,11 @@ TESTS_none := tests/solvers tests/balancing tests/metrics tests/records tests/cl
 TESTS_vectors := tests/pipelines/test_word_vectors.py
 TESTS_cluster := tests/cluster tests/execution/test_submit.py
 TESTS_mat := tests/pipelines/test_nyuv2.py
-TESTS_text := tests/pipelines/test_tokenizer.py tests/pipelines/test_token_features.py tests/encoders/test_pretrained.py
+TESTS_text := tests/pipelines/test_pretrained_texts.py tests/pipelines/test_token_features.py tests/encoders/test_pretrained.py
 TESTS_backbones := tests/pipelines/test_backbones.py tests/pipelines/test_domain_folders.py
 TESTS_rl := tests/rl
 TESTS_nas := tests/nas
-TESTS_onnx := tests/exported/test_onnx.py
+TESTS_onnx := tests/inference/test_onnx.py
 TESTS_tensorboard := tests/tracking/test_sinks.py
 TESTS_wandb := tests/tracking/test_sinks.py
 TESTS_docs := tests/test_site.py
@@ -67,7 +67,7 @@ test-newest:
 
 test-lowest:
 	$(PYTHON) -m venv --clear build/lowest
-	$(PYTHON) tests/lowest_versions.py pyproject.toml > build/lowest/constraints.txt
+	$(PYTHON) tests/support/lowest_versions.py pyproject.toml > build/lowest/constraints.txt
 	build/lowest/bin/python -m pip install --quiet --constraint build/lowest/constraints.txt --editable '.[dev]'
 	build/lowest/bin/python -m pytest $(TESTS)
 
