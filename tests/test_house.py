@@ -131,10 +131,8 @@ def test_tests_stand_in_folders_of_packages_and_what_they_share_in_support() -> 
     tests = ROOT / "tests"
     folders = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("*.py")} - {"."}
     assert folders <= packages | several
-    assert {path.name for path in tests.glob("*.py") if not path.name.startswith("test_")} == {
-        "__init__.py",
-        "conftest.py",
-    }
+    assert {path.name for path in tests.glob("[!t]*.py")} == {"__init__.py", "conftest.py"}
+    assert all(path.name.startswith("test_") for path in tests.glob("t*.py"))
 
 
 def test_no_class_name_stands_in_two_packages() -> None:
