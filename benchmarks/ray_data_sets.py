@@ -40,7 +40,8 @@ def sources(folder: Path, only: list[str]) -> dict[str, Path]:
     data = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"))
     found = {name: data / real for name, real in REAL.items() if (data / real).is_dir()}
     root = Path(__file__).parents[1]
-    sys.path[:0] = [str(root), str(root / "tests")]  # in this order: both have a folder `pipelines`
+    # In this order: the first two have a folder `pipelines`.
+    sys.path[:0] = [str(root), str(root / "tests"), str(root / "tests" / "support")]
     from official import cityscapes, taskonomy
 
     found |= {"cityscapes": cityscapes.write(folder / "cityscapes"), "taskonomy": taskonomy.write(folder / "taskonomy")}

@@ -128,6 +128,16 @@ def test_folders_stay_small() -> None:
     assert set(large) <= components
 
 
+def test_tests_stand_in_folders_of_packages_and_what_they_share_in_support() -> None:
+    packages = {path.name for path in (ROOT / "mtlscale").iterdir() if path.is_dir()} | {"pipelines", "studies"}
+    several = {"browser", "cluster", "conformance", "device", "frozen", "house", "official", "plugins", "support"}
+    tests = ROOT / "tests"
+    folders = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("*.py")} - {"."}
+    assert folders <= packages | several
+    assert {path.name for path in tests.glob("[!t]*.py")} == {"__init__.py", "conftest.py"}
+    assert all(path.name.startswith("test_") for path in tests.glob("t*.py"))
+
+
 def test_no_class_name_stands_in_two_packages() -> None:
     packages: dict[str, set[str]] = {}
     for module in MODULES:

@@ -36,7 +36,7 @@ def check(name: str, precision: str, kind: str, draws: int) -> None:
 
 
 def test_every_rule_states_its_bound_or_why_it_has_none() -> None:
-    assert set(BOUNDS) == set(names("balancers", plugins=False)), "tests/bounds.py names each balancer"
+    assert set(BOUNDS) == set(names("balancers", plugins=False)), "tests/support/bounds.py names each balancer"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

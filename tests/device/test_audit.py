@@ -66,7 +66,7 @@ def results(request: pytest.FixtureRequest) -> dict[str, Result]:
     """What the audit finds of every case whose test was asked for."""
     calls = [getattr(item, "callspec", None) for item in request.session.items if item.path == Path(__file__)]
     names = sorted({call.params["name"] for call in calls if call is not None and "name" in call.params})
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    path = os.pathsep.join(map(str, (TESTS, TESTS / "support", TESTS.parent)))
     done = subprocess.run(
         [sys.executable, "-m", "device.program", *names],
         capture_output=True,

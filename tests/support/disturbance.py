@@ -16,7 +16,7 @@ from torch import Tensor
 import mtlscale.batched.session
 import mtlscale.training.engine.phases
 
-_TESTS = Path(__file__).parent
+_TESTS = Path(__file__).parents[1]
 
 
 @contextmanager

@@ -20,10 +20,10 @@ import torch
 from mtlscale.config import load_plugin
 from mtlscale.data import Workers
 
-_HERE = Path(__file__).parent
+_TESTS = Path(__file__).parents[1]
 PLUGINS = sorted(
     path
-    for folder in (_HERE / "plugins", _HERE.parent / "docs" / "examples")
+    for folder in (_TESTS / "plugins", _TESTS.parent / "docs" / "examples")
     for path in folder.glob("*.py")
     if path.name != "write_files.py"  # a program that others of them read the files of
 )

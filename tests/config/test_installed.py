@@ -43,7 +43,7 @@ def install(site: Path, package: str, source: str, *, module: str = "") -> None:
 
 def python(site: Path, program: str) -> str:
     """Run a program where these packages are installed; return what it printed."""
-    path = os.pathsep.join([str(site), str(TESTS), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(site), str(TESTS), str(TESTS / "support"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr

@@ -19,9 +19,9 @@ from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.training import Trainer
 from pipelines import Pipeline, Prepared, write_prepared
 
-ROOT = Path(__file__).parent
-EXAMPLES = (path for path in (ROOT.parent / "docs" / "examples").glob("*.py") if path.name != "write_files.py")
-PLUGINS = (*(ROOT / "plugins").glob("[su][hn]*.py"), *EXAMPLES)
+TESTS = Path(__file__).parents[1]
+EXAMPLES = (path for path in (TESTS.parent / "docs" / "examples").glob("*.py") if path.name != "write_files.py")
+PLUGINS = (*(TESTS / "plugins").glob("[su][hn]*.py"), *EXAMPLES)
 TRAINING = {"epochs": 2, "batch_size": 8, "lr": 1e-2, "optimizer": "sgd", "momentum": 0.9, "eval_batch_size": 7}
 VECTORS = {"encoder": {"name": "mlp", "hidden": [8]}}
 TOKENS = {"encoder": {"name": "textcnn", "dimensions": 8, "filters": 4}, "dropout": 0.3}
