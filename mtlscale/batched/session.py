@@ -66,8 +66,8 @@ class BatchedSession:
 
         self.update = BatchedUpdate(runs, self.network, streams["train"], dtype)
         self.updater = BatchedMover(runs, self.layout, objective, device)
-        places = dropout_places(self.model, self.layout, train)
-        self.steps = Steps(self.layout, sizes, settings, places, device)
+        sites = dropout_places(self.model, self.layout, train)
+        self.steps = Steps(self.layout, sizes, settings, sites, device)
         self.evaluate = BatchedEvaluation(self.network, streams, settings.eval_batch_size)
 
         partition_shared = self.layout.shared and not self.layout.independent and len(self.layout.names) > 1
@@ -151,13 +151,14 @@ class BatchedSession:
                 parts = [part.keep(remaining) for part in parts]
         return None, parts
 
-    def keep(self, places: Sequence[int]) -> Tensor:
-        """Keep only the trials at the positions `places`; return them as an index."""
-        index = torch.tensor(places, dtype=torch.int64, device=self.device)
-        self.runs, self.values = [self.runs[position] for position in places], [value[index] for value in self.values]
+    def keep(self, positions: Sequence[int]) -> Tensor:
+        """Keep only the trials at these positions; return them as an index."""
+        index = torch.tensor(positions, dtype=torch.int64, device=self.device)
+        self.runs = [self.runs[position] for position in positions]
+        self.values = [value[index] for value in self.values]
         self.tally = self.tally.of(index.cpu())
         self.cosines.keep(index.cpu())
         self.network.keep(index)
         self.updater.keep(index)
-        self.update.keep(places)
+        self.update.keep(positions)
         return index

@@ -193,11 +193,11 @@ class BatchedUpdate:
         """Return what a trial's balancer wants noted with each epoch."""
         return dict(traced(self.balancers[trial], {key: value[trial] for key, value in self.state.items()}))
 
-    def keep(self, trials: Sequence[int]) -> None:
+    def keep(self, positions: Sequence[int]) -> None:
         """Keep only the trials at these positions."""
-        self.balancers = [self.balancers[trial] for trial in trials]
-        self.state = {key: value[list(trials)] for key, value in self.state.items()}
-        self.balanced = None if self.balanced is None else self.balanced[list(trials)]
+        self.balancers = [self.balancers[position] for position in positions]
+        self.state = {key: value[list(positions)] for key, value in self.state.items()}
+        self.balanced = None if self.balanced is None else self.balanced[list(positions)]
         if self.balancers:
             self.balancer = BatchedBalancer(self.balancers)
 

@@ -214,11 +214,8 @@ class GradientStrategy:
             align_heads(
                 at_heads, self.partition, weights, per_sum, self.workers, cast(Any, balancer), retain=request.retain
             )
-        for parameters, gradients in (
-            (shared, task_gradients.extra_shared),
-            (self.partition.extra, task_gradients.extra_own),
-        ):
-            _add(parameters, gradients, request.loss_scale)
+        _add(shared, task_gradients.extra_shared, request.loss_scale)
+        _add(self.partition.extra, task_gradients.extra_own, request.loss_scale)
 
         penalty = request.penalty()
         if penalty is not None:
@@ -309,12 +306,8 @@ class GradientStrategy:
                 for parameter, value in zip(shared, originals, strict=True):
                     parameter.copy_(value)
 
-        query_stats = self.stats(
-            request,
-            table,
-            cross_gramian(query_gradients.shared, task_gradients.shared, self.ones(), self.ones()),
-            query_gradients.all,
-        )
+        products = cross_gramian(query_gradients.shared, task_gradients.shared, self.ones(), self.ones())
+        query_stats = self.stats(request, table, products, query_gradients.all)
         query_stats = self._with_gradients(query_stats, query_gradients)
         assert query_stats.k is not None
         cross = query_stats.k * (query_stats.per_sum * unscaled)[:, None] * per_sum[None, :]
