@@ -50,7 +50,7 @@ __getattr__, __dir__, __all__ = lazily(
         "extra_parameters": ".capabilities",
         "linear_head": ".contract",
         "map_staged": ".contract",
-        "of_tokens": ".token_rows",
+        "of_tokens": ".contract",
         "of_vectors": ".contract",
         "pooled": ".contract",
         "staged": ".contract",

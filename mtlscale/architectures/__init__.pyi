@@ -31,6 +31,7 @@ from mtlscale.architectures.contract import MultiTaskModule as MultiTaskModule
 from mtlscale.architectures.contract import encoder_head as encoder_head
 from mtlscale.architectures.contract import linear_head as linear_head
 from mtlscale.architectures.contract import map_staged as map_staged
+from mtlscale.architectures.contract import of_tokens as of_tokens
 from mtlscale.architectures.contract import of_vectors as of_vectors
 from mtlscale.architectures.contract import pooled as pooled
 from mtlscale.architectures.contract import staged as staged
@@ -43,5 +44,4 @@ from mtlscale.architectures.phases import PhaseOutput as PhaseOutput
 from mtlscale.architectures.phases import Share as Share
 from mtlscale.architectures.phases import Source as Source
 from mtlscale.architectures.phases import Turn as Turn
-from mtlscale.architectures.token_rows import of_tokens as of_tokens
 from mtlscale.solvers import conflict_mask as conflict_mask
