@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import time
@@ -35,6 +36,14 @@ def test_packages_list_their_names_in_tables() -> None:
 def test_stubs_have_the_names_of_the_tables(package: str) -> None:
     file = stubs.stub_file(package)
     assert file.exists() and file.read_text(encoding="utf-8") == stubs.stub(package), f"run `{stubs.COMMAND}`"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_public_name_is_that_of_a_module(package: str) -> None:
+    """An import of the module would make it the package's attribute of this name."""
+    names = importlib.import_module(package).__all__
+    folder = stubs.stub_file(package).parent
+    assert not {path.stem for path in folder.iterdir() if path.is_dir() or path.suffix == ".py"}.intersection(names)
 
 
 def test_other_names_are_no_attributes() -> None:

@@ -36,7 +36,7 @@ __getattr__, __dir__, __all__ = lazily(
         "kl_ball_log_softmax": ".simplex",
         "layer_gramian": ".layer_gramians",
         "length_bounds": "._gramian_common",
-        "linear_plus_norm": ".linear_plus_norm",
+        "linear_plus_norm": ".linear_and_norm",
         "min_norm_weights": ".min_norm",
         "module_mask": ".relations.conflicts",
         "nash_weights": ".fairness",

@@ -18,7 +18,7 @@ from mtlscale.solvers.layer_gramians import embedding_gramian as embedding_grami
 from mtlscale.solvers.layer_gramians import gramian_cost as gramian_cost
 from mtlscale.solvers.layer_gramians import inner_products as inner_products
 from mtlscale.solvers.layer_gramians import layer_gramian as layer_gramian
-from mtlscale.solvers.linear_plus_norm import linear_plus_norm as linear_plus_norm
+from mtlscale.solvers.linear_and_norm import linear_plus_norm as linear_plus_norm
 from mtlscale.solvers.min_norm import min_norm_weights as min_norm_weights
 from mtlscale.solvers.min_norm import solve_min_norm as solve_min_norm
 from mtlscale.solvers.pcgrad import pcgrad_weights as pcgrad_weights

@@ -19,7 +19,7 @@ from mtlscale.solvers._gramian_common import (
     shrinkage,
     uniform,
 )
-from mtlscale.solvers.linear_plus_norm import best_in_ball
+from mtlscale.solvers.linear_and_norm import best_in_ball
 
 
 def cagrad_weights(

@@ -20,7 +20,7 @@ from mtlscale.solvers._gramian_common import (
     shrinkage,
     uniform,
 )
-from mtlscale.solvers.linear_plus_norm import best_in_ball
+from mtlscale.solvers.linear_and_norm import best_in_ball
 from mtlscale.solvers.min_norm import min_norm_of
 
 LARGEST_KAPPA = 0.9  # at κ = ε‖g₀‖ >= 1 the feasible set is unbounded (docs/methods.md#getmtl)

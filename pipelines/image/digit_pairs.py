@@ -1,4 +1,4 @@
-"""Pairs of scikit-learn's digits that overlap, as in MultiMNIST: one at the top left, one at the bottom right."""
+"""MultiMNIST's construction, with the digits of scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PASCAL-Context in the layout of multi-task work: segmentation, human parts, saliency, normals, edges."""
+"""Dense prediction on PASCAL's images, as multi-task work has it (PASCAL-Context)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Amazon product reviews, positive or negative: one task per product domain (FDU-MTL, or Blitzer's raw files)."""
+"""Sentiment of product reviews by domain, from the files of FDU-MTL or of Blitzer."""
 
 from __future__ import annotations
 

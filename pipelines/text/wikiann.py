@@ -1,4 +1,4 @@
-"""WikiANN, which XTREME calls PAN-X: names of places, organisations and persons, a task for each language."""
+"""Entities in many languages from WikiANN, which XTREME calls PAN-X."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of yours as multi-task problems: several targets in each row, or a column that names each row's task."""
+"""Tables of a user's own as multi-task problems, without code."""
 
 from __future__ import annotations
 

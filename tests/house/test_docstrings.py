@@ -1,4 +1,4 @@
-"""Docstrings agree with the code: an `Args:` section names parameters that there are."""
+"""Docstrings agree with the code: `Args:` names parameters that there are, private helpers have one line or none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+OPEN = ("mtlscale/execution/", "mtlscale/report/")  # whose private helpers still have longer docstrings
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SECTION = re.compile(r"^Args:\n((?:[ ]{4}.*\n?|\n(?=[ ]{4}))*)", re.MULTILINE)
 ENTRY = re.compile(r"^ {4}\*{0,2}(\w+)(?: \(.*?\))?:", re.MULTILINE)
@@ -39,11 +40,27 @@ def unknown_names(text: str) -> Iterator[str]:
                     yield f"{node.name} has no {name}; it has {', '.join(sorted(known))}"
 
 
-def test_args_name_parameters() -> None:
+def texts_of_modules() -> dict[str, str]:
     files = [path for folder in ("mtlscale", "pipelines") for path in (ROOT / folder).rglob("*.py")]
-    texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in files}
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
+
+
+def test_args_name_parameters() -> None:
+    texts = texts_of_modules()
     assert sum(text.count("Args:") for text in texts.values()) > 200  # there is something to look at
     assert not [f"{path}: {problem}" for path, text in texts.items() for problem in unknown_names(text)]
+
+
+def test_private_helpers_have_one_line_or_none() -> None:
+    long = [
+        f"{path}: {node.name}"
+        for path, text in texts_of_modules().items()
+        if not path.startswith(OPEN)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, FUNCTIONS) and re.match("_(?!_)", node.name)
+        if "\n" in (ast.get_docstring(node) or "")
+    ]
+    assert not long
 
 
 def test_other_names_are_found() -> None:

@@ -1,4 +1,4 @@
-"""The settings of a run's spec that differ from their defaults."""
+"""Settings in short, without those at their defaults."""
 
 from __future__ import annotations
 
