@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import fsspec
 import pytest
 from command import mtlscale
 
 from mtlscale.config import UserError, load_experiment
 from mtlscale.config.places import local_folder, storage_url, without_tilde
-from mtlscale.records import Home, Storage
+from mtlscale.records import Home
 
 
 @pytest.fixture(autouse=True)
@@ -97,26 +96,3 @@ def test_a_tilde_that_the_shell_left_is_expanded_everywhere(
     done = mtlscale("prepare", "celeba")
     assert f"{user}/data/celeba" in done.stderr
     assert list((tmp_path / "work").iterdir()) == []
-
-
-class Bucketed(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]
-    """A store as S3's driver is: a folder that is made is a bucket."""
-
-    protocol = ("s3", "s3a")
-    made: list[str] = []  # noqa: RUF012
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        self.made.append(path)
-        super().makedirs(path, exist_ok=exist_ok)
-
-    def mkdirs(self, path: str, exist_ok: bool = False) -> None:
-        super().makedirs(path, exist_ok=exist_ok)  # fsspec's own call, when it puts a file
-
-
-def test_a_mistyped_bucket_is_never_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fsspec.register_implementation("s3", Bucketed, clobber=True)
-    storage = Storage("s3://labour/runs")
-    (tmp_path / "file").write_text("x")
-    storage.put(tmp_path / "file", "runs/a/file")
-    storage.write("leases/b.json", b"x")
-    assert Bucketed.made == []

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+import torch
 from command import mtlscale
 from exported_runs import Finished, finish
 
+from mtlscale.config import Task, TaskSuite
 from mtlscale.inference import export, load_model
+from mtlscale.inference.labels import LabelMeter
+from mtlscale.inference.predictions import prediction_of
 from mtlscale.report import Leaderboard
 
 EXPERIMENT = """
@@ -96,3 +101,24 @@ def test_predictions_are_frames(run: tuple[Finished, Path], tmp_path: Path) -> N
     assert list(frame) == ["kind", "kind.score", "kind.p"] and len(frame) == 120
     assert frame["kind"].tolist() == predictions["kind"].labels.tolist()
     assert list(predictions["size"].to_pandas()) == ["size"]
+
+
+def test_tasks_in_groups_and_maps_are_not_measured_by_a_column_of_labels() -> None:
+    """A metric in groups wants each row's group, and a map has no cell: what else a file has is measured as ever."""
+    tasks = (
+        Task(name="plain", loss="cross_entropy", outputs=2, metrics=("accuracy",), classes=("no", "yes")),
+        Task(name="clicked", loss="bce", outputs=1, metrics=("gauroc",), classes=("no", "yes"), group=0),
+        Task(name="map", loss="cross_entropy", outputs=2, metrics=("accuracy",), classes=("no", "yes")),
+    )
+    suite = TaskSuite(name="t", tasks=tasks, inputs="shared", input_kind="vector", input_shape=(1,))
+    table = pa.table({task.name: ["yes", "no", "yes"] for task in tasks})
+    scores = {
+        "plain": torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]),
+        "clicked": torch.tensor([[1.0], [-1.0], [1.0]]),
+        "map": torch.zeros(3, 2, 4, 4),
+    }
+    meter = LabelMeter(suite)
+    for task in tasks:
+        meter.add(task, table, [0, 1, 2], prediction_of(suite, task, scores[task.name]))
+    assert meter.compute() == {"plain": {"accuracy": pytest.approx(200 / 3)}}
+    assert meter.counts == {"plain": 3}

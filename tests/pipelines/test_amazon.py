@@ -112,15 +112,6 @@ def test_rows_are_the_reviews_of_the_files(fdu_folder: Path, tmp_path: Path) -> 
     assert rows == 30
 
 
-def test_archive_and_folder_give_the_same_data(
-    fdu_folder: Path, tmp_path: Path, pack: Callable[[Path, Path], Path]
-) -> None:
-    archive = pack(fdu_folder, tmp_path / "fdu-mtl-dataset.tar.xz")
-    sources = [fdu_folder, fdu_folder / "mtl-dataset", archive]
-    folders = [prepare("amazon", {}, source, tmp_path / str(number)) for number, source in enumerate(sources)]
-    assert len({read_manifest(folder).fingerprint for folder in folders}) == 1
-
-
 @pytest.mark.parametrize("split", ["fdu", "aamtrl"])
 def test_a_text_is_never_in_train_and_validation(fdu_folder: Path, tmp_path: Path, split: str) -> None:
     repeated = [b"same words number %d here" % number for number in range(20)]

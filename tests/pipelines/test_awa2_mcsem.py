@@ -40,7 +40,6 @@ def test_awa2_has_a_balanced_task_per_class(below: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (lambda f: (f / "AwA2-labels.txt").unlink(), "AwA2-labels.txt is missing in"),
         (lambda f: (f / "AwA2-labels.txt").write_text("1\n2\n"), "AwA2-features.txt has 80 lines, AwA2-labels.txt 2"),
         (lambda f: _append(f / "AwA2-features.txt", "1 2\n"), "does not hold as many numbers in every line"),
         (

@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from image_sets import (
-    IN_PROCESS,
-    WITH_RAY,
-    assert_same_bytes,
     assert_statistics_of_train,
     by_id,
     ids_by_split,
@@ -111,16 +108,6 @@ def test_zips_and_folders_give_the_same_data(source: Path, tmp_path: Path) -> No
     assert one.source.fingerprint != other.source.fingerprint
 
 
-def test_twice_and_in_blocks_of_any_size_the_same_bytes(source: Path, tmp_path: Path) -> None:
-    assert_same_bytes("celeba", {}, source, tmp_path / "out", IN_PROCESS)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("local_ray")
-def test_ray_gives_the_bytes_of_this_process(source: Path, tmp_path: Path) -> None:
-    assert_same_bytes("celeba", {}, source, tmp_path / "out", WITH_RAY)
-
-
 def test_no_person_is_in_two_splits(source: Path, tmp_path: Path) -> None:
     person = {image: str(n % 20) for n, image in enumerate(labels())}
     (source / "identity_CelebA.txt").write_text("".join(f"{image} {number}\n" for image, number in person.items()))
@@ -187,15 +174,6 @@ def test_labels_that_are_missing_or_odd_are_named(source: Path, tmp_path: Path) 
     (source / "list_attr_celeba.txt").write_text(text.replace("119\n", "202599\n", 1))
     with pytest.raises(UserError, match="announces '202599' images and lists 119"):
         prepare("celeba", {}, source, tmp_path)
-
-
-def test_missing_files_are_named(source: Path, tmp_path: Path) -> None:
-    (source / "list_attr_celeba.txt").unlink()
-    with pytest.raises(UserError, match=rf"list_attr_celeba\.txt is missing in {source}"):
-        prepare("celeba", {}, source, tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"has no img_align_celeba/\*\.jpg"):
-        prepare("celeba", {}, tmp_path / "empty", tmp_path)
 
 
 def test_a_damaged_zip_is_named(source: Path, tmp_path: Path) -> None:

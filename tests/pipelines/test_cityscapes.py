@@ -1,20 +1,16 @@
 import re
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from image_sets import (
-    IN_PROCESS,
-    WITH_RAY,
-    assert_same_bytes,
     assert_statistics_of_train,
     by_id,
     ids_by_split,
     picture,
     save,
 )
-from official.cityscapes import FOLDERS, HEIGHT, WIDTH, path_of, stems, write
+from official.cityscapes import HEIGHT, WIDTH, path_of, stems, write
 from PIL import Image
 
 from mtlscale.config import UserError
@@ -80,17 +76,6 @@ def test_the_size_of_the_papers_is_the_default(source: Path, tmp_path: Path) -> 
     assert read_manifest(prepare("cityscapes", {}, source, tmp_path)).suite.input_shape == (3, 128, 256)
 
 
-def test_official_zips_give_the_data_of_the_folders(source: Path, tmp_path: Path) -> None:
-    zipped = tmp_path / "zipped"
-    zipped.mkdir()
-    for folder in FOLDERS:
-        with zipfile.ZipFile(zipped / f"{folder}_trainvaltest.zip", "w") as archive:
-            for path in sorted((source / folder).rglob("*.png")):
-                archive.write(path, path.relative_to(source))
-    one, other = (read_manifest(prepare("cityscapes", SIZE, path, tmp_path)) for path in (source, zipped))
-    assert one.fingerprint == other.fingerprint
-
-
 @pytest.mark.parametrize(("classes", "file"), [(7, "label"), (19, "label_19")])
 def test_the_npy_layout(arrays: Path, tmp_path: Path, classes: int, file: str) -> None:
     data = load_prepared(prepare("cityscapes", {**SIZE, "classes": classes}, arrays, tmp_path))
@@ -105,19 +90,6 @@ def test_the_npy_layout(arrays: Path, tmp_path: Path, classes: int, file: str) -
         depth = stored["depth"][..., 0].astype(np.float32)
         np.testing.assert_array_equal(samples.targets["depth"][row, 0].numpy(), np.where(depth == 0, np.nan, depth))
         np.testing.assert_allclose(samples.inputs[row].numpy(), stored["image"].transpose(2, 0, 1) * 255, atol=1e-9)
-
-
-@pytest.mark.parametrize("layout", ["source", "arrays"])
-def test_twice_and_in_blocks_of_any_size_the_same_bytes(
-    layout: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    assert_same_bytes("cityscapes", SIZE, request.getfixturevalue(layout), tmp_path / "out", IN_PROCESS)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("local_ray")
-def test_ray_gives_the_bytes_of_this_process(source: Path, tmp_path: Path) -> None:
-    assert_same_bytes("cityscapes", SIZE, source, tmp_path / "out", WITH_RAY)
 
 
 def test_images_that_cannot_be_used_are_named_and_skipped(source: Path, tmp_path: Path) -> None:
@@ -154,10 +126,3 @@ def test_a_split_of_which_no_image_can_be_used_is_named(source: Path, tmp_path: 
         path_of(source, "leftImg8bit", "val", name).write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(UserError, match="no usable image is left in test"):
         prepare("cityscapes", SIZE, source, tmp_path, skip_bad=True)
-
-
-def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"has neither leftImg8bit/train/\*/\*_leftImg8bit\.png nor train/image/\*\.npy"
-    ):
-        prepare("cityscapes", {}, tmp_path, tmp_path / "home")

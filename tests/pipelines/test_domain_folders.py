@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from image_sets import IN_PROCESS, picture, prepared_bytes, save
+from image_sets import picture, prepared_bytes, save
 
 from mtlscale.config import UserError, build
 from mtlscale.data.format.image_decoding import colour
@@ -102,12 +102,6 @@ def test_visda_by_folders_and_by_lists(tmp_path: Path) -> None:
     (root / "test" / "image_list.txt").write_text("trunk0/0.jpg 12\n")
     with pytest.raises(UserError, match=r"has the line 'trunk0/0.jpg 12'; expected a picture and its class"):
         transfer("visda", root, tmp_path / "lists", target="test")
-
-
-def test_bytes_do_not_depend_on_blocks(office31: Path, tmp_path: Path) -> None:
-    first, *others = (prepared_bytes("office31", SMALL, office31, tmp_path / str(number), work)
-                      for number, work in enumerate(IN_PROCESS))  # fmt: skip
-    assert all(other == first for other in others)
 
 
 @pytest.mark.parametrize("encoded", [False, True])

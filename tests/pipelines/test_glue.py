@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from image_sets import prepared_bytes
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_ids
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import PrepareContext
 from pipelines.text.glue import LAYOUTS
 
 HEADERS = {
@@ -101,12 +99,6 @@ def test_the_same_words_are_not_in_training_and_validation(source: Path, tmp_pat
     where = {id: split for split in SPLITS for id in read_ids(folder, split, "SST-2")}
     for number in range(2, 62):
         assert where[f"SST-2/train/{number:09d}"] == where[f"SST-2/train/{number + 60:09d}"]
-
-
-def test_the_same_bytes_twice_and_in_any_blocks(source: Path, tmp_path: Path) -> None:
-    works = [PrepareContext(), PrepareContext(), PrepareContext(rows_per_block=7)]
-    results = [prepared_bytes("glue", {}, source, tmp_path / str(n), work) for n, work in enumerate(works)]
-    assert results[0] == results[1] == results[2]
 
 
 def test_known_by_the_files_it_reads(source: Path, tmp_path: Path) -> None:

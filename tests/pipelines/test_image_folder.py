@@ -119,15 +119,6 @@ def test_a_picture_without_a_row_and_a_row_without_a_picture(
     assert manifest.notes["skipped"]["count"] == 1 and sum(manifest.counts["kind"].values()) in (COUNT, COUNT - 1)
 
 
-def test_a_damaged_picture_is_named(folder: Path, ready: Ready) -> None:
-    (folder / "all" / "007.jpg").write_bytes(b"no picture")
-    with pytest.raises(
-        UserError, match=r"^image all/007.jpg is corrupt \(no image format\); mend it, or pass --skip-bad"
-    ):
-        ready()
-    assert sum(ready(skip_bad=True).manifest.counts["kind"].values()) == COUNT - 1
-
-
 def add(folder: Path, line: str) -> None:
     with (folder / "labels.csv").open("a") as file:
         file.write(f"{line}\n")

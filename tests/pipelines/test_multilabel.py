@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from image_sets import prepared_bytes
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import PrepareContext
 
 FEATURES, LABELS = ("size", "it's wide", "constant"), ("loud", "very calm")
 COUNTS = {"train": 120, "test": 25}
@@ -105,13 +103,6 @@ def test_equal_rows_are_in_one_split(source: Path, tmp_path: Path) -> None:
     for number in range(120):
         assert where[f"train/{number:06d}"] == where[f"train/{number + 120:06d}"]
     assert read_manifest(folder).notes["test_inputs_in_train_or_val"] == 9
-
-
-def test_the_same_bytes_twice(source: Path, tmp_path: Path) -> None:
-    results = [
-        prepared_bytes("multilabel", {"set": "mine"}, source, tmp_path / str(n), PrepareContext()) for n in range(2)
-    ]
-    assert results[0] == results[1]
 
 
 def test_other_sets_beside_it_are_none_of_its(source: Path, tmp_path: Path) -> None:

@@ -69,21 +69,6 @@ def test_real_messages(shared_data: Path, tmp_path: Path, split: str, strip: lis
             assert class_count(manifest, group, "train", "val") == pytest.approx(train, abs=60)
 
 
-def test_archive_and_folder_give_the_same_data(
-    newsgroups_folder: Path, tmp_path: Path, pack: Callable[[Path, Path], Path]
-) -> None:
-    beside = tmp_path / "archives"
-    beside.mkdir()
-    archive = pack(newsgroups_folder, beside / "20news-bydate.tar.gz")
-    sources = [newsgroups_folder, archive, beside]
-    manifests = [
-        read_manifest(prepare("newsgroups", {}, source, tmp_path / str(number)))
-        for number, source in enumerate(sources)
-    ]
-    assert len({manifest.fingerprint for manifest in manifests}) == 1
-    assert manifests[1] == manifests[2]
-
-
 def test_four_topics_of_four_groups_with_their_texts(newsgroups_folder: Path, tmp_path: Path) -> None:
     data = load_prepared(prepare("newsgroups", {"length": 40}, newsgroups_folder, tmp_path))
     assert [(task.name, task.outputs) for task in data.suite.tasks] == [(topic, 4) for topic in TOPICS]

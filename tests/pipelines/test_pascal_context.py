@@ -5,9 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from image_sets import (
-    IN_PROCESS,
-    WITH_RAY,
-    assert_same_bytes,
     assert_statistics_of_train,
     by_id,
     save,
@@ -96,16 +93,6 @@ def test_normals_count_on_shared_classes_where_these_are_listed(source: Path, tm
     assert np.array_equal(valid, picked(np.isin(labels, [360, 8])))
 
 
-def test_twice_and_in_blocks_of_any_size_the_same_bytes(source: Path, tmp_path: Path) -> None:
-    assert_same_bytes("pascal_context", SIZE, source, tmp_path / "out", IN_PROCESS)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("local_ray")
-def test_ray_gives_the_bytes_of_this_process(source: Path, tmp_path: Path) -> None:
-    assert_same_bytes("pascal_context", SIZE, source, tmp_path / "out", WITH_RAY)
-
-
 def cut_mat(root: Path) -> None:
     path = root / "human_parts" / f"{TRAIN[1]}.mat"
     path.write_bytes(path.read_bytes()[:250])
@@ -127,14 +114,6 @@ def odd_label(root: Path) -> None:
     save(root / "semseg" / "VOC12" / f"{TRAIN[1]}.png", np.full((HEIGHT, WIDTH), 21, np.uint8))
 
 
-def missing(root: Path) -> None:
-    (root / "sal_distill" / f"{TRAIN[1]}.png").unlink()
-
-
-def no_image(root: Path) -> None:
-    (root / "JPEGImages" / f"{TRAIN[1]}.jpg").write_bytes(b"")
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -143,8 +122,6 @@ def no_image(root: Path) -> None:
         (odd_part, r"human_parts/2008_000003\.mat has the part wing"),
         (no_label_map, r"trainval/2008_000003\.mat is 3x4 pixels, its image 40x60"),
         (odd_label, r"semseg/VOC12/2008_000003\.png has the label 21, outside the 21 classes"),
-        (missing, r"2008_000003.* has no sal_distill beside it"),
-        (no_image, r"JPEGImages/2008_000003\.jpg is corrupt"),
     ],
 )
 def test_an_image_that_cannot_be_used_is_named_and_skipped(

@@ -2,16 +2,13 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from image_sets import prepared_bytes
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines import PrepareContext
 from pipelines.text.sentences import DEFAULT, SETS
 
 # Lines in the files (README of the data).
@@ -87,15 +84,6 @@ def test_official_parts_stay_and_draw_others_along(source: Path, tmp_path: Path)
     assert {found[f"SUBJ/{COUNT + 1 + n:06d}"] for n in range(10)} == {"test"}
     assert 0 < read_manifest(folder).counts["TREC"]["val"] < COUNT / 3
     assert "test_texts_in_train_or_val" not in read_manifest(folder).notes
-
-
-def test_archive_and_folder_give_the_same_bytes(
-    source: Path, tmp_path: Path, pack: Callable[[Path, Path], Path]
-) -> None:
-    archive = pack(source.parent, tmp_path.parent / f"{tmp_path.name}.gz")
-    works = [(source, PrepareContext()), (source, PrepareContext(rows_per_block=7)), (archive, PrepareContext())]
-    results = [prepared_bytes("sentences", {}, at, tmp_path / str(n), work) for n, (at, work) in enumerate(works)]
-    assert results[0] == results[1] == results[2]
 
 
 def test_bad_sources_get_one_line(source: Path, tmp_path: Path) -> None:

@@ -82,13 +82,6 @@ def test_who_waits_hears_how_many_sentences_are_read(ud: Path) -> None:
     assert [heard for heard in told if heard[0] == "read"] == [("read", done, 0) for done in (6, 9, 13)]
 
 
-def test_an_archive_of_treebanks_reads_as_its_folder(ud: Path, tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "ud-treebanks.tgz", "w:gz") as archive:
-        archive.add(ud, "ud-treebanks-v2.5")
-    folders = [made("ud", source, tmp_path, languages=["te"]) for source in (ud, tmp_path / "ud-treebanks.tgz")]
-    assert folders[0].manifest.fingerprint == folders[1].manifest.fingerprint
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

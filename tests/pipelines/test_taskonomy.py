@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from image_sets import (
     IN_PROCESS,
-    WITH_RAY,
     assert_same_bytes,
     assert_statistics_of_train,
     by_id,
@@ -275,16 +274,6 @@ def test_domain_before_building_is_the_same_set(source: Path, tmp_path: Path) ->
         target.hardlink_to(path)
     one, other = (read_manifest(prepare("taskonomy", SIZE, path, tmp_path)) for path in (source, turned))
     assert one.fingerprint == other.fingerprint
-
-
-def test_twice_and_in_blocks_of_any_size_the_same_bytes(source: Path, tmp_path: Path) -> None:
-    assert_same_bytes("taskonomy", SIZE, source, tmp_path / "out", IN_PROCESS)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("local_ray")
-def test_ray_gives_the_bytes_of_this_process(source: Path, tmp_path: Path) -> None:
-    assert_same_bytes("taskonomy", SIZE, source, tmp_path / "out", WITH_RAY)
 
 
 @pytest.mark.parametrize("domain", ["", "normal"])

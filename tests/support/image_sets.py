@@ -35,13 +35,14 @@ def save(path: Path, pixels: np.ndarray) -> None:
 
 
 def prepared_bytes(
-    name: str, options: dict[str, Any], source: Path, out: Path, work: PrepareContext
+    name: str, options: dict[str, Any], source: Path | None, out: Path, work: PrepareContext
 ) -> dict[str, bytes]:
     """What preparing writes into the new folder `out`."""
     out.mkdir(parents=True)
     pipeline = build("datasets", name, options)
     info = SourceInfo(description="", fingerprint="")
-    write_prepared(out, pipeline, info, pipeline.prepare(pipeline.locate(source), work), work)
+    located = None if source is None else pipeline.locate(source)
+    write_prepared(out, pipeline, info, pipeline.prepare(located, work), work)
     return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
