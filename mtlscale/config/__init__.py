@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mtlscale.config.addresses import without_secrets
     from mtlscale.config.errors import UserError
     from mtlscale.config.experiment.defaults import defaults_file
-    from mtlscale.config.experiment.experiment import FLOORS, Experiment
+    from mtlscale.config.experiment.experiment import FLOORS, Experiment, data_settings
     from mtlscale.config.experiment.loading import (
         SHIPPED,
         experiment_from,
@@ -108,6 +108,7 @@ __all__ = [
     "check_delta",
     "check_metric",
     "component",
+    "data_settings",
     "default_space",
     "defaults_file",
     "differences",

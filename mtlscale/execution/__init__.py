@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
     from mtlscale.execution.job_progress import JobProgress
     from mtlscale.execution.observer import Observer, Silent
-    from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, make_plan, records_of
+    from mtlscale.execution.planning.own_records import OwnRecords, own_records
+    from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, make_plan
     from mtlscale.execution.planning.status import ExperimentStatus, experiment_statuses
     from mtlscale.execution.runner import Recorder, run
     from mtlscale.execution.stopping import Interrupted
@@ -34,6 +35,7 @@ __all__ = [
     "Noted",
     "Observer",
     "Options",
+    "OwnRecords",
     "Plan",
     "PlannedRun",
     "Recorder",
@@ -46,8 +48,8 @@ __all__ = [
     "execute_pool",
     "experiment_statuses",
     "make_plan",
+    "own_records",
     "read_data",
-    "records_of",
     "run",
 ]
 

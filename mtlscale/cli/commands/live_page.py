@@ -85,17 +85,17 @@ class Watched:
 
     def page(self) -> str:
         """Return the experiment's page, or one that waits for the first run; simultaneous requests build it once."""
-        from mtlscale.execution.planning.plan import records_of
+        from mtlscale.execution.planning.own_records import own_records
         from mtlscale.report.formats.pages import rendered
         from mtlscale.report.results import Results
 
         with self._lock:
             state = self.results()
             if self._built is None or self._built[0] != state:
-                records = () if state == "none" else records_of(self.experiment, self.home)
-                if records:
+                own = None if state == "none" else own_records(self.experiment, self.home)
+                if own is not None and own.records:
                     folder = self.home.experiment(self.experiment.name)
-                    text = Results(self.experiment, records, folder).page(live=state)
+                    text = Results(self.experiment, own.records, folder, notes=own.unsettled).page(live=state)
                 else:
                     name = self.experiment.name
                     text = rendered("waiting.html", title=f"{name} · mtlscale", name=name, live=state, waiting=True)

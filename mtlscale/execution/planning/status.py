@@ -40,16 +40,29 @@ class PlanEntry:
     seed: int
 
 
-def write_plan(home: Home, experiment: str, entries: Iterable[PlanEntry], plugins: Iterable[Path] = ()) -> None:
+def write_plan(
+    home: Home,
+    experiment: str,
+    entries: Iterable[PlanEntry],
+    plugins: Iterable[Path] = (),
+    data: Mapping[str, str] | None = None,
+) -> None:
     """Note which runs belong to the experiment: how many are left, and which its home's leaderboard shows.
 
-    `plugins` are its plugin files, noted with their hashes, so that `rerun` and `export` find them.
+    Args:
+        home: The home folder.
+        experiment: The name of the experiment.
+        entries: Its runs.
+        plugins: Its plugin files, noted with their hashes, so that `rerun` and `export` find them.
+        data: Key of a preparation -> fingerprint of its data; these are added to those noted before, so that runs
+            are told apart when the prepared data are gone.
     """
     rows = [[entry.run_id, entry.dataset, entry.method, entry.seed] for entry in entries]
     content = {
         "runs": list(dict.fromkeys(row[0] for row in rows)),
         "rows": rows,
         "plugins": {str(path.absolute()): plugin_hash(path, path.read_bytes()) for path in plugins},
+        "data": {**read_data(home, experiment), **(data or {})},
     }
     write_atomically(home.experiment(experiment) / PLAN, json.dumps(content).encode())
 
@@ -59,6 +72,15 @@ def read_plugins(home: Home, experiment: str) -> dict[Path, str]:
     try:
         noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["plugins"]
         return {Path(path): str(digest) for path, digest in noted.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def read_data(home: Home, experiment: str) -> dict[str, str]:
+    """Return key of a preparation -> fingerprint of its data, of all data that the experiment has run on."""
+    try:
+        noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["data"]
+        return {str(key): str(fingerprint) for key, fingerprint in noted.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
