@@ -131,6 +131,12 @@ def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None
     return next(iter(by_fingerprint.values()), None)
 
 
+def prepared_folders(name: str, home: Path) -> list[Path]:
+    """List the complete preparations of a data set in a home, whatever their options and source."""
+    paths = sorted((home / "data" / name).glob(f"[!.]*/{MANIFEST}"))
+    return [path.parent for path in paths if _complete(path.parent)]
+
+
 def earlier_preparations(
     name: str, options: dict[str, Any], source: Path | str | None, home: Path
 ) -> tuple[str | None, dict[str, Path]]:
@@ -228,9 +234,8 @@ def _made_by(pipeline: Pipeline, manifest: Manifest) -> bool:
 
 def _preparations(pipeline: Pipeline, home: Path) -> dict[str, Path]:
     """Return key -> folder of the complete preparations in the home that this pipeline has made."""
-    paths = sorted((home / "data" / pipeline.name).glob(f"[!.]*/{MANIFEST}"))
-    complete = (path.parent for path in paths if _complete(path.parent))
-    return {folder.name: folder for folder in complete if _made_by(pipeline, read_manifest(folder))}
+    folders = prepared_folders(pipeline.name, home)
+    return {folder.name: folder for folder in folders if _made_by(pipeline, read_manifest(folder))}
 
 
 def _prepared(folder: Path, pipeline: Pipeline, fingerprint: str) -> Path | None:

@@ -1,0 +1,176 @@
+"""One file, its own runs: whatever happened in a home, `leaderboard FILE` shows the runs of this file and no others."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from mtlscale.cli.options import only
+from mtlscale.config import Run, UserError, load_experiment
+from mtlscale.execution import Silent, run
+from mtlscale.execution.planning.result_sources import sources_of
+from mtlscale.execution.runner import plan, prepare_data
+from mtlscale.execution.workers.worker import failed
+from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.report.results import Results
+
+METRICS = {"rmse": True}
+TIMES = itertools.count()  # each record ends later than those before
+
+
+@pytest.fixture(autouse=True)
+def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Results, "write_report", lambda results: {})  # seconds of charts
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Home]:
+    """A home beside those of the tests, which says what a file's data are without touching theirs."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Home(Path(folder))
+
+
+@dataclass
+class Files:
+    """Two experiment files with a table each, and a home that they share."""
+
+    folder: Path
+    content: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for letter, version in (("a", 0), ("b", 1)):
+            self.edit_data(letter, version)
+            self.content[letter] = {
+                "name": "same",
+                "datasets": [
+                    {
+                        "name": "table",
+                        "label": "t",
+                        "source": f"{letter}.csv",
+                        "options": {"targets": {"y": "regression", "z": "regression"}},
+                    }
+                ],
+                "methods": ["equal", "stl"],
+                "floors": ["constant"],
+                "seeds": [0],
+                "model": {"encoder": {"name": "mlp", "hidden": [2]}},
+                "training": {"epochs": 1, "batch_size": 8, "lr": 0.01},
+                "tracking": {"enabled": False},
+            }
+            self.edit(letter)
+
+    @property
+    def home(self) -> Home:
+        homes = sorted(self.folder.glob("home*"))
+        return Home(homes[0] if homes else self.folder / "home")
+
+    def path(self, letter: str) -> Path:
+        return self.folder / f"{letter}.yaml"
+
+    def edit(self, letter: str, **keys: Any) -> None:
+        self.content[letter].update(keys)
+        self.path(letter).write_text(yaml.safe_dump(self.content[letter]))
+
+    def edit_data(self, letter: str, version: int) -> None:
+        """Versions 0 to 2 of a table; the same version makes the same file."""
+        rows = [f"{i},{(i * 7 + version) % 11},{i % 5 + version},{(i * 3) % 7 - version}" for i in range(24)]
+        (self.folder / f"{letter}.csv").write_text("\n".join(["u,v,y,z", *rows, ""]))
+
+
+def ended(run: Run) -> RunRecord:
+    """What a run leaves, but for the training."""
+    metrics = {"test": {"y": {"rmse": 1.0}}, "val": {"y": {"rmse": 1.0, "loss": 1.0}}}
+    time = next(TIMES)
+    return failed(run, "").model_copy(
+        update={
+            "status": "finished",
+            "error": None,
+            "metrics": metrics,
+            "higher_is_better": {"rmse": False},
+            "main_metrics": {"y": "rmse"},
+            "finished": f"2026-01-01T00:{time // 60 % 60:02}:{time % 60:02}",
+        }
+    )
+
+
+def do(files: Files, action: str, letter: str, value: int) -> None:
+    """Take a step: `value` chooses among the few that the action has."""
+    home = files.home
+    if action == "run":
+        full = load_experiment(files.path(letter))
+        part = full if value == 0 else only(full, [["equal"], ["stl", "constant"]][value - 1])
+        for planned in plan(part, home=home).todo:
+            write_atomically(
+                home.run(planned.run.run_id) / "record.json", ended(planned.run).model_dump_json().encode()
+            )
+        run(part, home=home, full_experiment=None if part is full else full)
+    elif action == "fail":
+        do(files, "run", letter, 1)  # has started, that is
+        for planned in plan(load_experiment(files.path(letter)), home=home).todo[:1]:
+            Ledger(home.ledger(planned.run.experiment)).append(failed(planned.run, "no luck"))
+    elif action == "data":
+        files.edit_data(letter, value)
+    elif action == "name":
+        files.edit(letter, name=["same", "other", "same"][value])
+    elif action == "lr":
+        files.edit(letter, training=files.content[letter]["training"] | {"lr": [0.01, 0.02, 0.03][value]})
+    elif action == "seeds":
+        files.edit(letter, seeds=[[0], [0, 1], [1]][value])
+    elif action == "metrics":
+        (dataset,) = files.content[letter]["datasets"]
+        files.edit(letter, datasets=[dataset | {"metrics": [["rmse"], ["rmse", "mae"], ["mae"]][value]}])
+    elif action == "forget":
+        shutil.rmtree(home.root / "data", ignore_errors=True)
+    elif action == "move" and home.root.exists():
+        home.root.rename(files.folder / f"home{next(TIMES)}")
+
+
+def shown(files: Files, letter: str) -> list[str]:
+    """Run ids behind the rows of `leaderboard FILE`."""
+    try:
+        (source,) = sources_of([files.path(letter)], [files.home])
+    except UserError as error:
+        assert str(error).startswith("no runs of "), error
+        return []
+    return [record.run_id for record in source.records]
+
+
+def own(files: Files, letter: str, elsewhere: Home) -> list[str]:
+    """Ids of the runs that the file has now, of those that the home has a record of."""
+    experiment = load_experiment(files.path(letter))
+    fingerprints = prepare_data(experiment, elsewhere, None, False, Silent()).fingerprints
+    listed = Ledger(files.home.ledger(experiment.name)).latest()
+    ids = [run.run_id for run in experiment.runs(fingerprints)]
+    return [run_id for run_id in ids if run_id in listed or (files.home.run(run_id) / "record.json").exists()]
+
+
+ACTIONS = ("run", "run", "run", "fail", "data", "name", "lr", "seeds", "metrics", "forget", "move")
+STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=8)
+A, B = ("run", "a", 0), ("run", "b", 0)
+
+
+@settings(max_examples=15)
+@given(STEPS)
+@example([A, B])
+@example([A, B, ("forget", "a", 0)])
+@example([A, ("data", "a", 2), ("forget", "a", 0), B])
+@example([A, ("data", "a", 2), A, ("data", "a", 0)])
+@example([("run", "a", 1), B, ("run", "a", 2), ("fail", "a", 0), ("move", "a", 0)])
+@example([A, ("lr", "a", 1), ("run", "a", 1), ("lr", "a", 0), ("name", "a", 1)])
+def test_a_file_shows_its_own_runs_and_no_others(elsewhere: Home, steps: list[tuple[str, str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files = Files(Path(folder))
+        for step in steps:
+            do(files, *step)
+            for letter in "ab":
+                assert shown(files, letter) == own(files, letter, elsewhere), (step, letter)
