@@ -16,21 +16,24 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mtlscale.cli.options import only
-from mtlscale.config import Run, UserError, load_experiment
+from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.execution import Silent, run
 from mtlscale.execution.planning.result_sources import sources_of
-from mtlscale.execution.runner import plan, prepare_data
+from mtlscale.execution.runner import plan, plan_runs, prepare_data, sweep
+from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 from mtlscale.report.results import Results
+from mtlscale.report.sweeps.sweeps import Sweep
 
-METRICS = {"rmse": True}
+LR = {"training.lr": {"low": 1e-3, "high": 1e-1, "scale": "log"}}
 TIMES = itertools.count()  # each record ends later than those before
 
 
 @pytest.fixture(autouse=True)
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Results, "write_report", lambda results: {})  # seconds of charts
+    for reported in (Results, Sweep):
+        monkeypatch.setattr(reported, "write_report", lambda results: {})  # seconds of charts
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +92,8 @@ class Files:
 
 def ended(run: Run) -> RunRecord:
     """What a run leaves, but for the training."""
-    metrics = {"test": {"y": {"rmse": 1.0}}, "val": {"y": {"rmse": 1.0, "loss": 1.0}}}
+    score = int(run.run_id, 16) % 97
+    metrics = {split: {"y": {"rmse": float(score), "loss": 1.0}} for split in ("val", "test")}
     time = next(TIMES)
     return failed(run, "").model_copy(
         update={
@@ -103,21 +107,40 @@ def ended(run: Run) -> RunRecord:
     )
 
 
+def trials_left(experiment: Experiment, home: Home) -> list[Run]:
+    the_plan = plan(experiment, home=home)
+    return [planned.run for planned in the_plan.plan.todo] if isinstance(the_plan, SweepPlan) else []
+
+
+def runs_left(experiment: Experiment, home: Home) -> list[Run]:
+    """The runs that `mtlscale run` would train now, after the trials of its search, which end at once."""
+    leave(trials_left(experiment, home), home)
+    data = prepare_data(experiment, home, None, False, Silent())
+    winners = {} if experiment.search is None else sweep(experiment, home=home).winners()
+    runs = list(experiment.runs(data.fingerprints, winners))
+    return [planned.run for planned in plan_runs(experiment, runs, home, data).todo]
+
+
+def leave(runs: list[Run], home: Home) -> None:
+    """Write the records of runs into their folders, as those who train them do."""
+    for one in runs:
+        write_atomically(home.run(one.run_id) / "record.json", ended(one).model_dump_json().encode())
+
+
 def do(files: Files, action: str, letter: str, value: int) -> None:
     """Take a step: `value` chooses among the few that the action has."""
     home = files.home
     if action == "run":
         full = load_experiment(files.path(letter))
         part = full if value == 0 else only(full, [["equal"], ["stl", "constant"]][value - 1])
-        for planned in plan(part, home=home).todo:
-            write_atomically(
-                home.run(planned.run.run_id) / "record.json", ended(planned.run).model_dump_json().encode()
-            )
+        leave(runs_left(part, home), home)
         run(part, home=home, full_experiment=None if part is full else full)
     elif action == "fail":
         do(files, "run", letter, 1)  # has started, that is
-        for planned in plan(load_experiment(files.path(letter)), home=home).todo[:1]:
-            Ledger(home.ledger(planned.run.experiment)).append(failed(planned.run, "no luck"))
+        for first in runs_left(load_experiment(files.path(letter)), home)[:1]:
+            Ledger(home.ledger(first.experiment)).append(failed(first, "no luck"))
+    elif action == "try":
+        leave(trials_left(load_experiment(files.path(letter)), home)[: value + 1], home)
     elif action == "data":
         files.edit_data(letter, value)
     elif action == "name":
@@ -126,6 +149,8 @@ def do(files: Files, action: str, letter: str, value: int) -> None:
         files.edit(letter, training=files.content[letter]["training"] | {"lr": [0.01, 0.02, 0.03][value]})
     elif action == "seeds":
         files.edit(letter, seeds=[[0], [0, 1], [1]][value])
+    elif action == "search":
+        files.edit(letter, search=[None, {"budget": 2, "space": LR}, {"budget": 3, "space": LR}][value])
     elif action == "metrics":
         (dataset,) = files.content[letter]["datasets"]
         files.edit(letter, datasets=[dataset | {"metrics": [["rmse"], ["rmse", "mae"], ["mae"]][value]}])
@@ -148,24 +173,29 @@ def shown(files: Files, letter: str) -> list[str]:
 def own(files: Files, letter: str, elsewhere: Home) -> list[str]:
     """Ids of the runs that the file has now, of those that the home has a record of."""
     experiment = load_experiment(files.path(letter))
-    fingerprints = prepare_data(experiment, elsewhere, None, False, Silent()).fingerprints
+    data = prepare_data(experiment, elsewhere, None, False, Silent())
+    winners = {}
+    if experiment.search is not None:
+        trials = plan_sweep(experiment, files.home, data)
+        winners = trials.result(trials.records(), elsewhere.root).winners()
     listed = Ledger(files.home.ledger(experiment.name)).latest()
-    ids = [run.run_id for run in experiment.runs(fingerprints)]
+    ids = [run.run_id for run in experiment.runs(data.fingerprints, winners)]
     return [run_id for run_id in ids if run_id in listed or (files.home.run(run_id) / "record.json").exists()]
 
 
-ACTIONS = ("run", "run", "run", "fail", "data", "name", "lr", "seeds", "metrics", "forget", "move")
+ACTIONS = ("run", "run", "run", "fail", "data", "name", "lr", "seeds", "search", "try", "metrics", "forget", "move")
 STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.integers(0, 2)), min_size=1, max_size=8)
 A, B = ("run", "a", 0), ("run", "b", 0)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(STEPS)
 @example([A, B])
 @example([A, B, ("forget", "a", 0)])
 @example([A, ("data", "a", 2), ("forget", "a", 0), B])
 @example([A, ("data", "a", 2), A, ("data", "a", 0)])
 @example([("run", "a", 1), B, ("run", "a", 2), ("fail", "a", 0), ("move", "a", 0)])
+@example([("search", "a", 1), ("search", "b", 1), A, B, ("search", "a", 2), A, ("search", "a", 1)])
 @example([A, ("lr", "a", 1), ("run", "a", 1), ("lr", "a", 0), ("name", "a", 1)])
 def test_a_file_shows_its_own_runs_and_no_others(elsewhere: Home, steps: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from mtlscale.config import Experiment, Run
 from mtlscale.execution.planning.known_data import KnownData, known_data, recorded_data
-from mtlscale.execution.planning.plan import MANY, labelled, light
+from mtlscale.execution.planning.plan import MANY, labelled, light, newest_record
 from mtlscale.execution.planning.status import PlanEntry, read_plan
-from mtlscale.records import Home, Ledger, RunRecord, read_record
+from mtlscale.records import Home, Ledger, RunRecord
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,9 @@ def own_records(
 
     records = []
     for run in _runs(experiment, home, known, listed.values()):
-        run_id = run.run_id
-        record = listed.get(run_id)
-        if record is None or record.status == "failed":
-            in_folder = read_record(home.run(run_id))  # of another experiment, or of a task of an array
-            if in_folder is not None and in_folder.status != "failed":
-                record = in_folder if epochs else light(in_folder)
+        record = newest_record(run.run_id, listed, home)
         if record is not None:
-            records.append(labelled(record, run))
+            records.append(labelled(record if epochs else light(record), run))
     return OwnRecords(tuple(records), known.unsettled)
 
 
@@ -103,15 +98,14 @@ def contributed_records(
 
 def _runs(experiment: Experiment, home: Home | None, known: KnownData, records: Iterable[RunRecord]) -> Iterator[Run]:
     """Yield the runs whose data are known, with the settings that a search has chosen so far."""
-    search, winners = experiment.search, {}
-    has_trials = False
-    if search is not None and home is not None and home.trials(experiment.name, search.ledger).is_file():
+    search, winners = experiment.search, None
+    if search is not None and home is not None:
         from mtlscale.execution.tuning.sweep import winners_so_far
 
-        winners, has_trials = winners_so_far(experiment, home, known.fingerprints), True
+        winners = winners_so_far(experiment, home, known.fingerprints)
 
     runs = [run for run in experiment.runs(known.fingerprints, winners) if run.fingerprint]
-    yield from runs if search is None or has_trials else _as_recorded(runs, records)
+    yield from runs if search is None or winners is not None else _as_recorded(runs, records)
 
 
 def _as_recorded(runs: Sequence[Run], records: Iterable[RunRecord]) -> Iterator[Run]:

@@ -211,6 +211,18 @@ def _where_it_stands(run: Run, run_id: str, statuses: Mapping[str, str], home: H
     return PlannedRun(run, "new" if record is None and statuses.get(run_id) is None else "retry")
 
 
+def newest_record(run_id: str, listed: Mapping[str, RunRecord], home: Home) -> RunRecord | None:
+    """Return the record of a run: that in the ledger, unless it failed and the run's own folder has a better one.
+
+    The folder has what another experiment, or a task of a job array, has finished.
+    """
+    record = listed.get(run_id)
+    if record is not None and record.status != "failed":
+        return record
+    in_folder = read_record(home.run(run_id))
+    return record if in_folder is None or in_folder.status == "failed" else in_folder
+
+
 def light(record: RunRecord) -> RunRecord:
     """Return the record without its epochs."""
     return record.model_copy(update={"epochs": []}) if record.epochs else record

@@ -29,7 +29,7 @@ from mtlscale.data.format.manifest import Manifest
 from mtlscale.data.readers.reader_selection import OnDisk
 from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.planning.check import check_goes_together
-from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, labelled, make_plan
+from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, labelled, make_plan, newest_record
 from mtlscale.execution.planning.reader_report import processes_per_node, reading
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
@@ -172,19 +172,26 @@ def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
     return replace(sweep_plan, items=tuple(items), reasons=tuple(reasons))
 
 
-def winners_so_far(experiment: Experiment, home: Home, fingerprints: Mapping[str, str]) -> dict[Key, Knobs]:
-    """Return the settings that the trials which are done choose, without preparing or starting anything."""
+def winners_so_far(experiment: Experiment, home: Home, fingerprints: Mapping[str, str]) -> dict[Key, Knobs] | None:
+    """Return the settings that the trials which are done choose, without preparing or starting anything.
+
+    None if the home has no trials, neither of the search as it is now nor of an earlier one.
+    """
     search = experiment.search
     assert search is not None
 
     bases, ledger = experiment.bases(fingerprints), home.trials(experiment.name, search.ledger)
-    firsts = _firsts(search, bases)
-    records = Ledger(ledger).latest(epochs=False)
-    done = [run for run in _trials(search, bases, firsts, ledger) if run.run_id in records]
+    firsts, listed = _firsts(search, bases), Ledger(ledger).latest(epochs=False)
+    trials_and_records = [
+        (run, newest_record(run.run_id, listed, home)) for run in _trials(search, bases, firsts, ledger)
+    ]
+    records = {run.run_id: record for run, record in trials_and_records if record is not None}
+    if not records and not ledger.is_file():
+        return None
 
-    the_plan = Plan(experiment, tuple(PlannedRun(run, "done") for run in done), {}, {})
-    so_far = SweepPlan(the_plan, search, tuple(bases), (), firsts=firsts)
-    return so_far.result({run.run_id: records[run.run_id] for run in done}, ledger.parent).winners()
+    done = tuple(PlannedRun(run, "done") for run, record in trials_and_records if record is not None)
+    so_far = SweepPlan(Plan(experiment, done, {}, {}), search, tuple(bases), (), firsts=firsts)
+    return so_far.result(records, ledger.parent).winners()
 
 
 def check_objectives(search: SearchSpec, experiment: Experiment, manifests: Mapping[str, Manifest]) -> None:
