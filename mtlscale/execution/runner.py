@@ -44,6 +44,7 @@ from mtlscale.records import (
     restore,
     supplement,
 )
+from mtlscale.report.formats.number_format import counted
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
 from mtlscale.tracking import Row, Trackers, lacking
@@ -190,10 +191,9 @@ def _note_plan(the_plan: Plan, home: Home, full_experiment: Experiment, observer
     listed = {run_id for run_id, _, _ in Ledger(home.ledger(full_experiment.name)).outcomes()}
     if listed and listed.isdisjoint(entry.run_id for entry in entries):
         observer.note(
-            f"{full_experiment.name} has {len(listed)} run{'' if len(listed) == 1 else 's'} of other settings "
-            f"in {home.root}: "
-            "of an earlier version of its file, "
-            "or of another experiment of that name, which needs another `name`; reports leave them out"
+            f"{full_experiment.name} has {counted(len(listed), 'run')} of other settings or data in {home.root}: of an "
+            "earlier version of its file, or of another experiment of that name, which needs another `name`; reports "
+            "leave them out"
         )
     data = {folder.name: the_plan.manifests[name].fingerprint for name, folder in the_plan.folders.items()}
     write_plan(home, full_experiment.name, entries, full_experiment.plugins, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,13 +13,16 @@ from typing import Any
 
 import pytest
 import yaml
+from command import mtlscale, refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mtlscale.cli.commands.live_page import Watched
 from mtlscale.cli.options import only
 from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.execution import Silent, run
 from mtlscale.execution.planning.result_sources import sources_of
+from mtlscale.execution.planning.status import PLAN
 from mtlscale.execution.runner import plan, plan_runs, prepare_data, sweep
 from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep
 from mtlscale.execution.workers.worker import failed
@@ -204,3 +208,84 @@ def test_a_file_shows_its_own_runs_and_no_others(elsewhere: Home, steps: list[tu
             do(files, *step)
             for letter in "ab":
                 assert shown(files, letter) == own(files, letter, elsewhere), (step, letter)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def rows_of(files: Files, letter: str) -> str:
+    done = mtlscale("leaderboard", files.path(letter), "--home", files.home.root, "--format", "csv")
+    assert done.code == 0, done
+    return done.stdout
+
+
+def test_two_files_of_one_name_that_were_run_for_real(files: Files, tmp_path: Path) -> None:
+    """By `work`, which trains in this process; `run` finds everything done."""
+    alone = {}
+    for letter in "ab":
+        for command in ("work", "run"):
+            done = mtlscale(command, files.path(letter), "--home", files.home.root)
+            assert done.code == 0, done
+        alone[letter] = rows_of(files, letter)
+    assert alone["a"] != alone["b"]
+    assert rows_of(files, "a") == alone["a"] and rows_of(files, "b") == alone["b"]
+
+    (source,) = sources_of([files.path("a")], [files.home])
+    own_ids = {record.method: record.run_id for record in source.records}
+    listed = json.loads(mtlscale("show", files.path("a"), "--home", files.home.root, "--json").stdout)["runs"]
+    assert {row["run_id"] for row in listed if row["settings"] == "now"} == set(own_ids.values()) and len(listed) == 6
+    of_name = json.loads(mtlscale("show", "same", "--home", files.home.root, "--json").stdout)["runs"]
+    assert {row["run_id"] for row in of_name if row["settings"] == "other"} == set(own_ids.values())
+    assert (
+        mtlscale("export", files.path("a"), tmp_path / "model", "--method", "equal", "--home", files.home.root).code
+        == 0
+    )
+    assert own_ids["equal"] in (tmp_path / "model" / "model.json").read_text()
+
+    watched = Watched(load_experiment(files.path("a")), files.home)
+    assert own_ids["equal"] in watched.page() and watched.status_line().startswith("3 of 3 runs done")
+
+
+def test_without_prepared_data_and_notes_nothing_is_guessed(files: Files, tmp_path: Path, elsewhere: Home) -> None:
+    for step in (A, B):
+        do(files, *step)
+    (files.home.experiment("same") / PLAN).unlink()
+    do(files, "forget", "a", 0)
+    told = "runs of same on t were made on 2 versions of its data ("
+    for command in ("leaderboard", "report", "show"):
+        said = refused(command, files.path("a"), "--home", files.home.root)
+        assert said.startswith(told) and "`mtlscale run` of the file settles that" in said
+    said = refused("contribute", files.path("a"), tmp_path / "ours", "--by", "us", "--home", files.home.root)
+    assert said.startswith("same cannot be contributed: ") and told in said
+
+    do(files, *A)
+    assert shown(files, "a") == own(files, "a", elsewhere) and len(shown(files, "a")) == 3
+
+
+@pytest.mark.parametrize("source", [True, False])
+def test_records_of_one_version_are_shown_where_the_prepared_data_are_gone(
+    files: Files, elsewhere: Home, source: bool
+) -> None:
+    do(files, *A)
+    expected = own(files, "a", elsewhere)
+    (files.home.experiment("same") / PLAN).unlink()
+    do(files, "forget", "a", 0)
+    if not source:
+        (files.folder / "a.csv").unlink()
+    assert shown(files, "a") == expected and len(expected) == 3
+
+
+def test_a_data_set_that_is_not_told_apart_leaves_the_others_alone(files: Files) -> None:
+    """A note stands in the place of its rows."""
+    (dataset,) = files.content["a"]["datasets"]
+    for letter in "ab":
+        second = dataset | {"label": "u", "options": dataset["options"] | {"test": 0.3}}
+        files.edit(letter, datasets=[dataset | {"source": f"{letter}.csv"}, second | {"source": "a.csv"}])
+        do(files, "run", letter, 0)
+    (files.home.experiment("same") / PLAN).unlink()
+    do(files, "forget", "a", 0)
+    (source,) = sources_of([files.path("a")], [files.home])
+    assert {record.dataset for record in source.records} == {"u"}
+    assert source.notes["t"][0].startswith("runs of same on t were made on 2 versions of its data (")

@@ -214,4 +214,4 @@ def test_run_says_that_another_file_of_this_name_was_run_in_this_home(experiment
         _note_plan(plan, home, experiment, Heard())
         assert len(notes) == expected
         assert {entry.run_id for entry in read_plan(home, "small")} == {run.run_id for run in runs}
-    assert notes[0].startswith("small has 9 runs of other settings in ") and "needs another `name`" in notes[0]
+    assert notes[0].startswith("small has 9 runs of other settings or data in ") and "needs another `name`" in notes[0]

@@ -74,6 +74,7 @@ class Watched:
     home: Home
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _built: tuple[str, str] | None = None  # mark of the results, and the page
+    _own_ids: tuple[float, frozenset[str]] | None = None  # time of the plan, and the ids of the file's own runs
 
     def results(self) -> str:
         """Return a mark that changes with every run that ends; "none" before the first."""
@@ -142,9 +143,17 @@ class Watched:
         return f"{', '.join(parts)}."
 
     def _status(self) -> ExperimentStatus:
-        from mtlscale.execution.planning.status import experiment_status
+        from mtlscale.execution.planning.own_records import own_entries
+        from mtlscale.execution.planning.status import PLAN, experiment_status
 
-        return experiment_status(self.home, self.experiment.name)
+        try:
+            started = (self.home.experiment(self.experiment.name) / PLAN).stat().st_mtime
+        except OSError:
+            return experiment_status(self.home, self.experiment.name)
+        if self._own_ids is None or self._own_ids[0] != started:
+            entries = own_entries(self.experiment, self.home, {})
+            self._own_ids = (started, frozenset(entry.run_id for entry in entries))
+        return experiment_status(self.home, self.experiment.name, self._own_ids[1])
 
 
 def serving(watched: Watched, port: int = 0) -> ThreadingHTTPServer:

@@ -110,13 +110,18 @@ def experiment_statuses(home: Home) -> list[ExperimentStatus]:
     return [status for status in statuses if status.runs]
 
 
-def experiment_status(home: Home, experiment: str) -> ExperimentStatus:
-    """Return the status of one experiment; without runs where it has neither plan nor ledger."""
+def experiment_status(home: Home, experiment: str, own_ids: frozenset[str] = frozenset()) -> ExperimentStatus:
+    """Return the status of one experiment; without runs where it has neither plan nor ledger.
+
+    `own_ids` are the runs that its file has now, which count where it was last started with none of them.
+    """
     outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(experiment)).outcomes()}
     try:
         planned = json.loads((home.experiment(experiment) / PLAN).read_bytes())["runs"]
     except (OSError, ValueError, KeyError):
         planned = list(outcomes)
+    if own_ids and own_ids.isdisjoint(planned):
+        planned = list(own_ids)
     counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
     last = max((outcomes[run_id][1] for run_id in planned if run_id in outcomes), default="")
     return ExperimentStatus(experiment, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)
