@@ -289,3 +289,20 @@ def test_a_data_set_that_is_not_told_apart_leaves_the_others_alone(files: Files)
     (source,) = sources_of([files.path("a")], [files.home])
     assert {record.dataset for record in source.records} == {"u"}
     assert source.notes["t"][0].startswith("runs of same on t were made on 2 versions of its data (")
+
+
+def test_a_file_without_a_source_is_told_to_name_it(files: Files) -> None:
+    """Two sources by `--source`: which of them the file means, it does not say."""
+    (dataset,) = files.content["a"]["datasets"]
+    files.edit("a", datasets=[{key: value for key, value in dataset.items() if key != "source"}])
+    experiment = load_experiment(files.path("a"))
+    for letter in "ab":
+        source = files.folder / f"{letter}.csv"
+        the_plan = plan(experiment, home=files.home, source=source)
+        leave([planned.run for planned in the_plan.todo], files.home)
+        run(experiment, home=files.home, source=source)
+        if letter == "a":  # the only prepared data are the file's
+            expected = [planned.run.run_id for planned in the_plan.runs]
+            assert shown(files, "a") == expected
+    said = refused("leaderboard", files.path("a"), "--home", files.home.root)
+    assert said.startswith("runs of same on t were made on 2 versions") and said.endswith("its `source` in the file")

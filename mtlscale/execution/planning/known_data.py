@@ -14,6 +14,8 @@ from mtlscale.execution.preparing.prepare import earlier_preparations
 from mtlscale.records import Home, RunRecord
 
 _SHOWN = 8  # letters of a fingerprint
+_UNPREPARED = "the prepared data that tell which are this file's are gone: `mtlscale run` of the file settles that"
+_NO_SOURCE = "the raw data that tell which are this file's are not here: name them as its `source` in the file"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def known_data(
         prepared: Name of prepared data -> fingerprint, where it is known already.
     """
     records, fingerprints, candidates = list(records), dict(prepared or {}), {}
+    why: dict[str, str] = {}
     noted = read_data(home, experiment.name)
 
     for name, (dataset, seed) in experiment.data().items():
@@ -68,8 +71,9 @@ def known_data(
         else:
             possible = _recorded(records, dataset, seed)
         candidates[name] = possible
+        why[name] = _UNPREPARED if key else _NO_SOURCE
 
-    return _settled(experiment, records, fingerprints, candidates)
+    return _settled(experiment, records, fingerprints, candidates, why)
 
 
 def recorded_data(experiment: Experiment, records: Iterable[RunRecord], stated: Mapping[str, str]) -> KnownData:
@@ -84,7 +88,7 @@ def recorded_data(experiment: Experiment, records: Iterable[RunRecord], stated: 
     for name, (dataset, seed) in experiment.data().items():
         possible = _recorded(records, dataset, seed)
         candidates[name] = possible if len(possible) < 2 else possible & {stated.get(name, "")} or possible
-    return _settled(experiment, records, {}, candidates)
+    return _settled(experiment, records, {}, candidates, dict.fromkeys(candidates, _NO_SOURCE))
 
 
 def _settled(
@@ -92,8 +96,9 @@ def _settled(
     records: list[RunRecord],
     fingerprints: dict[str, str],
     candidates: Mapping[str, set[str]],
+    why: Mapping[str, str],
 ) -> KnownData:
-    """Return the fingerprints with the one candidate of each name, where there is no more than one."""
+    """Return the fingerprints with the one candidate of each name; `why` says what is missing where there are more."""
     datasets, unsettled = experiment.data(), {}
     for name, possible in candidates.items():
         dataset, seed = datasets[name]
@@ -102,8 +107,7 @@ def _settled(
             versions = ", ".join(sorted(fingerprint[:_SHOWN] for fingerprint in possible))
             unsettled[dataset.label] = (
                 f"runs of {experiment.name} on {dataset.label} were made on {len(possible)} versions of its data "
-                f"({versions}), and the prepared data that tell which are this file's are gone: `mtlscale run` of the "
-                "file settles that"
+                f"({versions}), and {why[name]}"
             )
     return KnownData(fingerprints, unsettled)
 
