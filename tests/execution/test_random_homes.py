@@ -22,7 +22,7 @@ from mtlscale.cli.options import only
 from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.execution import Silent, run
 from mtlscale.execution.planning.result_sources import sources_of
-from mtlscale.execution.planning.status import PLAN
+from mtlscale.execution.planning.status import PLAN, PlanEntry, write_plan
 from mtlscale.execution.runner import plan, plan_runs, prepare_data, sweep
 from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep
 from mtlscale.execution.workers.worker import failed
@@ -306,3 +306,13 @@ def test_a_file_without_a_source_is_told_to_name_it(files: Files) -> None:
             assert shown(files, "a") == expected
     said = refused("leaderboard", files.path("a"), "--home", files.home.root)
     assert said.startswith("runs of same on t were made on 2 versions") and said.endswith("its `source` in the file")
+
+
+def test_a_home_says_that_no_run_of_the_last_start_has_ended(files: Files) -> None:
+    do(files, *A)
+    entries = [PlanEntry("another", "t", "equal", 0)]
+    write_plan(files.home, "same", entries)
+    (source,) = sources_of([files.home.root])
+    assert len(source.records) == 3 and "of which no run has ended yet" in source.notes["t"][0]
+    listed = json.loads(mtlscale("show", "same", "--home", files.home.root, "--json").stdout)["runs"]
+    assert {row["settings"] for row in listed} == {"other"}

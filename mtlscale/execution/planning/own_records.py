@@ -78,7 +78,7 @@ def records_at_start(home: Home, experiment: str, *, epochs: bool = True) -> Sta
         for entry in entries
         if entry.run_id in records
     )
-    if not own:
+    if not entries:
         return StartedRecords(tuple(records.values()))
     own_ids = {entry.run_id for entry in entries}
     return StartedRecords(own, tuple(r for run_id, r in records.items() if run_id not in own_ids), entries)

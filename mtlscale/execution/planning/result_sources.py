@@ -186,13 +186,19 @@ def _of_folder(path: Path, epochs: bool) -> list[ExperimentRecords]:
 def _of_home(home: Home, name: str, epochs: bool) -> ExperimentRecords:
     """Return what the ledger of an experiment has; its file is unknown here, unless it is a shipped experiment."""
     started = records_at_start(home, name, epochs=epochs)
-    if not started.own:
+    if not started.own and not started.others:
         home_experiments = _experiments(home)
         hint = nearest(name, home_experiments) if home_experiments else "there are none"
         raise UserError(f"no runs of {name} in {home.root}: {hint}")
 
     if not started.entries:  # no plan says which runs belong together
         return _source(name, str(home.root), started.own, _shipped(name))
+    if not started.own:
+        datasets = dict.fromkeys(record.dataset for record in started.others)
+        note = "of other settings or data than at the last start, of which no run has ended yet"
+        return replace(
+            _source(name, str(home.root), started.others, _shipped(name)), notes=dict.fromkeys(datasets, (note,))
+        )
 
     planned: dict[str, dict[str, set[int]]] = {}
     for entry in started.entries:
