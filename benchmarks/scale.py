@@ -179,14 +179,14 @@ def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
 
 
 def leaderboard(home: Path, runs: int) -> dict[str, Any]:
-    from mtlscale.execution.planning.plan import records_of
+    from mtlscale.execution.planning.own_records import own_records
     from mtlscale.records import Home
     from mtlscale.report.results import Results
 
     place = Home(home)
     started = time.perf_counter()
     experiment = experiment_of(runs)
-    records = records_of(experiment, place, epochs=False)  # as `mtlscale leaderboard --format markdown` does
+    records = own_records(experiment, place, epochs=False).records  # as `mtlscale leaderboard --format markdown` does
     read = time.perf_counter() - started
     board = Results(experiment, records, place.experiment("scale")).leaderboard()
     text = board.to_markdown()

@@ -14,7 +14,7 @@ import numpy as np
 
 from mtlscale.config import load_experiment
 from mtlscale.config.preferences import rays
-from mtlscale.execution.planning.plan import records_of
+from mtlscale.execution.planning.own_records import own_records
 from mtlscale.records import Home
 from mtlscale.report import Leaderboard
 from mtlscale.report.stats.pareto import hypervolume
@@ -45,7 +45,7 @@ def main() -> int:
     print(f"exact points, {arguments.rays} rays {100 * at_rays(arguments.rays):6.2f} %")
     if arguments.home is not None:
         experiment = load_experiment("fronts_toy_cpu")
-        table = Leaderboard.from_records(records_of(experiment, Home(arguments.home))).tables["fonseca"]
+        table = Leaderboard.from_records(own_records(experiment, Home(arguments.home)).records).tables["fonseca"]
         for method, row in table.rows.dropna(subset=["hypervolume"]).iterrows():
             print(f"{method:20s} {row['hypervolume']:6.2f} ± {row['hypervolume_ci']:.2f} %")
     return 0

@@ -28,7 +28,7 @@ import yaml
 from scipy import stats
 
 from mtlscale.config import load_experiment
-from mtlscale.execution.planning.plan import records_of
+from mtlscale.execution.planning.own_records import own_records
 from mtlscale.nas.search.head_cells import decoded, head_count, numbered
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.report.charts.canvas import new_figure, save, style
@@ -83,7 +83,7 @@ def run(content: dict[str, object], home: Path, source: str | None) -> list[RunR
     command = [sys.executable, "-m", "mtlscale.cli", "run", str(path), "--home", str(home)]
     if status := subprocess.run([*command, *(["--source", source] if source else [])], check=False).returncode:
         raise SystemExit(status)
-    return [r for r in records_of(load_experiment(path), Home.at(home)) if r.status == "finished"]
+    return [r for r in own_records(load_experiment(path), Home.at(home)).records if r.status == "finished"]
 
 
 class Truth:

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from mtlscale.cli.options import only
 from mtlscale.config import Experiment, UserError, find_experiment, load_experiment, read_settings
 from mtlscale.config.registry.components import component, names
-from mtlscale.execution.planning.plan import records_of
+from mtlscale.execution.planning.own_records import own_records
 from mtlscale.execution.runner import run as run_experiment
 from mtlscale.execution.stopping import Interrupted
 from mtlscale.execution.submission.write import contribute
@@ -416,7 +416,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> int:
 
 def power(experiment: Experiment, analysis: dict[str, Any], home: Home) -> int:
     """Print what the runs that there are, of few methods and seeds, say of the seeds needed."""
-    records = [record for record in records_of(experiment, home, epochs=False) if record.status == "finished"]
+    records = [record for record in own_records(experiment, home, epochs=False).records if record.status == "finished"]
     left_out = {analysis["reference"], *analysis["untested"], "stl"}
     tests = len(experiment.datasets) * (len(experiment.methods) - len(analysis["untested"]) - 1)
     rows = {}
@@ -576,7 +576,7 @@ def main() -> int:
         suites = {record.dataset for record in records}
         rows = [row for row in planned(experiment) if row[0] in suites]
     else:
-        records, rows = list(records_of(experiment, Home.at(options.home), epochs=False)), planned(experiment)
+        records, rows = list(own_records(experiment, Home.at(options.home), epochs=False).records), planned(experiment)
     if options.without:
         records = [record for record in records if record.dataset not in options.without]
         rows = [row for row in rows if row[0] not in options.without]

@@ -41,7 +41,7 @@ from mtlscale.batched.eligibility import planning
 from mtlscale.batched.trainer import BatchedTrainer
 from mtlscale.config import DatasetSpec, Experiment, Run, UserError, load_experiment, trials
 from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_manifest
-from mtlscale.execution.planning.plan import records_of
+from mtlscale.execution.planning.own_records import own_records
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.metrics import taskwise_improvement
 from mtlscale.records import Home, RunRecord, write_atomically
@@ -140,7 +140,7 @@ def _prepared(experiment: Experiment, home: Path) -> dict[str, PreparedData]:
 
 def table3(console: Console, home: Home) -> None:
     experiment = load_experiment("tomato_table3")
-    records = [record for record in records_of(experiment, home) if record.status == "finished"]
+    records = [record for record in own_records(experiment, home).records if record.status == "finished"]
     if not records:
         raise UserError(f"no finished run of tomato_table3 in {home.root}; start with `mtlscale run tomato_table3`")
     sizes = {

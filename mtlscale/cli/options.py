@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.config import Experiment
-    from mtlscale.records import Home
+    from mtlscale.records import Home, RunRecord
 
 # `show_default` says what a default stands for: in brackets within the help it would be taken for markup.
 HomeOption = Annotated[
@@ -83,6 +83,24 @@ def experiment_named(home: Home, text: str) -> str | None:
     if Path(text).suffix in (".yaml", ".yml"):
         name = str(read_settings(find_experiment(text)).get("name", Path(text).stem))
     return name if name in experiments_with_runs(home) else None
+
+
+def records_named(home: Home, text: str, name: str) -> tuple[RunRecord, ...]:
+    """Return the records, without epochs, of an experiment's own runs.
+
+    They are those of its file where `text` is one, else those that it had when it was last started; `UserError` if it
+    is not known which these are.
+    """
+    from mtlscale.config import UserError
+    from mtlscale.execution.planning.own_records import own_records, records_at_start
+    from mtlscale.execution.planning.result_sources import own_experiment
+
+    if Path(text).suffix not in (".yaml", ".yml"):
+        return records_at_start(home, name, epochs=False).own
+    own = own_records(own_experiment(text), home, epochs=False)
+    if own.unsettled and not own.records:
+        raise UserError(next(iter(own.unsettled.values())))
+    return own.records
 
 
 def console_of(*, quiet: bool = False, stderr: bool = False) -> Console:

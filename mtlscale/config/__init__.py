@@ -44,6 +44,7 @@ __getattr__, __dir__, __all__ = lazily(
         "check_delta": ".settings.metric_selection",
         "check_metric": ".search.trials",
         "component": ".registry.components",
+        "data_settings": ".experiment.experiment",
         "default_space": ".search.trials",
         "defaults_file": ".experiment.defaults",
         "differences": ".run.changed_settings",

@@ -4,6 +4,7 @@ from mtlscale.config.errors import UserError as UserError
 from mtlscale.config.experiment.defaults import defaults_file as defaults_file
 from mtlscale.config.experiment.experiment import FLOORS as FLOORS
 from mtlscale.config.experiment.experiment import Experiment as Experiment
+from mtlscale.config.experiment.experiment import data_settings as data_settings
 from mtlscale.config.experiment.loading import SHIPPED as SHIPPED
 from mtlscale.config.experiment.loading import experiment_from as experiment_from
 from mtlscale.config.experiment.loading import find_experiment as find_experiment

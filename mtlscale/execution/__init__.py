@@ -18,6 +18,7 @@ __getattr__, __dir__, __all__ = lazily(
         "Noted": ".events",
         "Observer": ".observer",
         "Options": ".workers.jobs",
+        "OwnRecords": ".planning.own_records",
         "Plan": ".planning.plan",
         "PlannedRun": ".planning.plan",
         "Recorder": ".runner",
@@ -30,8 +31,8 @@ __getattr__, __dir__, __all__ = lazily(
         "execute_pool": ".workers.pool",
         "experiment_statuses": ".planning.status",
         "make_plan": ".planning.plan",
+        "own_records": ".planning.own_records",
         "read_data": ".workers.trial",
-        "records_of": ".planning.plan",
         "run": ".runner",
     },
 )

@@ -8,11 +8,12 @@ from mtlscale.execution.events import RunEnded as RunEnded
 from mtlscale.execution.job_progress import JobProgress as JobProgress
 from mtlscale.execution.observer import Observer as Observer
 from mtlscale.execution.observer import Silent as Silent
+from mtlscale.execution.planning.own_records import OwnRecords as OwnRecords
+from mtlscale.execution.planning.own_records import own_records as own_records
 from mtlscale.execution.planning.plan import Datasets as Datasets
 from mtlscale.execution.planning.plan import Plan as Plan
 from mtlscale.execution.planning.plan import PlannedRun as PlannedRun
 from mtlscale.execution.planning.plan import make_plan as make_plan
-from mtlscale.execution.planning.plan import records_of as records_of
 from mtlscale.execution.planning.status import ExperimentStatus as ExperimentStatus
 from mtlscale.execution.planning.status import experiment_statuses as experiment_statuses
 from mtlscale.execution.runner import Recorder as Recorder

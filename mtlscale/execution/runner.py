@@ -20,9 +20,10 @@ from mtlscale.execution.monitoring import Meters, log, log_ended, log_noted, str
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
 from mtlscale.execution.planning.check import check_goes_together, weight_notes
-from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan, records_of
+from mtlscale.execution.planning.own_records import own_entries, own_records
+from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan
 from mtlscale.execution.planning.reader_report import reading
-from mtlscale.execution.planning.status import PlanEntry, read_plan, write_plan
+from mtlscale.execution.planning.status import PlanEntry, write_plan
 from mtlscale.execution.preparing.prepare import fetch_prepared
 from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
 from mtlscale.execution.preparing.shared_home_check import check_shared
@@ -43,6 +44,7 @@ from mtlscale.records import (
     restore,
     supplement,
 )
+from mtlscale.report.formats.number_format import counted
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
 from mtlscale.tracking import Row, Trackers, lacking
@@ -138,13 +140,7 @@ def _run(
     runs = list(experiment.runs(data.fingerprints, winners))
 
     the_plan = plan_runs(experiment, runs, home, data)
-    # A search for some rows alone does not say which runs the other rows have.
-    planned_runs = (
-        runs
-        if full_experiment is experiment or search_result is not None
-        else full_experiment.model_copy(update={"datasets": experiment.datasets}).runs(data.fingerprints)
-    )
-    _note_plan(the_plan, planned_runs, home, full_experiment, services.observer)
+    _note_plan(the_plan, home, full_experiment, services.observer)
 
     ledger = Ledger(home.ledger(experiment.name))
     run_of = {planned.run.run_id: planned.run for planned in the_plan.runs if planned.state != "same"}
@@ -169,11 +165,13 @@ def _run(
         services.observer.planned(the_plan, 0)
 
     # Every planned run has its record by now.
+    full = None if full_experiment is experiment else own_records(full_experiment, home, prepared=data.fingerprints)
     results = Results(
         full_experiment,
-        ended() if full_experiment is experiment else records_of(full_experiment, home),
+        ended() if full is None else full.records,
         home.experiment(experiment.name),
         search_result,
+        {} if full is None else full.unsettled,
     )
 
     reports = {**results.write_report(), **({} if search_result is None else search_result.write_report())}
@@ -181,26 +179,24 @@ def _run(
     return results
 
 
-def _note_plan(
-    the_plan: Plan, runs: Iterable[Run], home: Home, full_experiment: Experiment, observer: Observer
-) -> None:
+def _note_plan(the_plan: Plan, home: Home, full_experiment: Experiment, observer: Observer) -> None:
     """Write down which runs the experiment consists of now, including rows of the file that are not run this time."""
-    entries = [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs]
-    rows = {(entry.dataset, entry.method) for entry in entries}
-    other_rows = {
-        (dataset.label, method.label) for dataset in full_experiment.datasets for method in full_experiment.methods
-    } - rows
-    entries += [entry for entry in read_plan(home, full_experiment.name) if (entry.dataset, entry.method) in other_rows]
+    if full_experiment is the_plan.experiment:
+        runs = (planned.run for planned in the_plan.runs)
+        entries = [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs]
+    else:
+        fingerprints = Datasets(the_plan.folders, the_plan.manifests).fingerprints
+        entries = own_entries(full_experiment, home, fingerprints)
 
     listed = {run_id for run_id, _, _ in Ledger(home.ledger(full_experiment.name)).outcomes()}
     if listed and listed.isdisjoint(entry.run_id for entry in entries):
         observer.note(
-            f"{full_experiment.name} has {len(listed)} run{'' if len(listed) == 1 else 's'} of other settings "
-            f"in {home.root}: "
-            "of an earlier version of its file, "
-            "or of another experiment of that name, which needs another `name`; reports leave them out"
+            f"{full_experiment.name} has {counted(len(listed), 'run')} of other settings or data in {home.root}: of an "
+            "earlier version of its file, or of another experiment of that name, which needs another `name`; reports "
+            "leave them out"
         )
-    write_plan(home, full_experiment.name, entries, full_experiment.plugins)
+    data = {folder.name: the_plan.manifests[name].fingerprint for name, folder in the_plan.folders.items()}
+    write_plan(home, full_experiment.name, entries, full_experiment.plugins, data)
 
 
 def sweep(

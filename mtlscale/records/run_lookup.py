@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,19 @@ def runs_of_experiment(home: Home, name: str) -> list[RunRecord]:
     return list(Ledger(home.ledger(name)).latest(epochs=False).values())
 
 
-def best_run(home: Home, name: str, method: str, dataset: str | None = None) -> str:
+def best_run(records: Iterable[RunRecord], name: str, method: str, dataset: str | None = None) -> str:
     """Return the id of the method's run that is best on validation, among those with its newest settings.
 
-    Raises `UserError` for a method or data set without a finished run, and where the method has several data sets.
+    Args:
+        records: The records of the experiment's own runs.
+        name: The name of the experiment, for messages.
+        method: The method.
+        dataset: The data set, if the method has several.
+
+    Raises:
+        UserError: For a method or data set without a finished run, and where the method has several data sets.
     """
-    finished = [record for record in runs_of_experiment(home, name) if record.status == "finished"]
+    finished = [record for record in records if record.status == "finished"]
     candidates = [record for record in finished if record.method == method]
     if not candidates:
         raise UserError(

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ class Results:
     records: tuple[RunRecord, ...]
     folder: Path  # where the ledger and the reports are
     search: Sweep | None = None  # the trials that chose the settings, where there was a search
+    notes: Mapping[str, str] = field(default_factory=dict)  # data set -> why none of its runs are shown
 
     def leaderboard(self, *, explained: bool = True) -> Leaderboard:
         """Compare the methods: means and intervals over seeds, Δ, η, cost, tests.
@@ -60,7 +62,8 @@ class Results:
         if not self.records or not lacks_runs(self.experiment, self.records):
             return {}
         ledger = Ledger(self.folder / "ledger.jsonl")
-        return missing_notes(self.experiment, self.records, ledger.latest(epochs=False).values())
+        notes = missing_notes(self.experiment, self.records, ledger.latest(epochs=False).values())
+        return {**notes, **{dataset: (note,) for dataset, note in self.notes.items()}}
 
     def __repr__(self) -> str:
         if not self.records:
@@ -158,6 +161,7 @@ class Results:
                 (r.run_id, r.dataset, r.method, r.seed, r.status, r.finished, sorted(r.metrics)) for r in self.records
             ],
             "experiment": experiment,
+            "notes": dict(self.notes),
             "delta": {dataset.label: suite_delta(dataset.name) for dataset in self.experiment.datasets},
             "published": None if published is None else published.model_dump(mode="json"),
             "version": __version__,

@@ -42,7 +42,7 @@ def ended(run: Run, score: float = 90.0, **fields: Any) -> RunRecord:
         "fingerprint": "f00d",
         "higher_is_better": NAMES,
         "main_metrics": {"a": "accuracy"},
-        "spec": {},
+        "spec": run.spec,
         "finished": "2026-01-02T03:04:05+00:00",
     }
     label = {"run_id": run.run_id, "experiment": run.experiment, "dataset": run.dataset, "method": run.method}

@@ -70,7 +70,7 @@ def test_a_mistaken_id_is_told_the_experiments(home: Home) -> None:
 
 def test_the_seed_that_is_best_on_validation_is_exported(home: Home, records: list[RunRecord], tmp_path: Path) -> None:
     best = next(record for record in records if (record.method, record.seed) == ("stl", 1))
-    assert best_run(home, "small", "stl") == best.run_id
+    assert best_run(records, "small", "stl") == best.run_id
     export = ("export", "small", tmp_path / "model", "--home", home.root)
     assert best.run_id in refused(*export, "--method", "stl")  # which has left no model here
     assert "small is an experiment; add --method" in refused(*export)

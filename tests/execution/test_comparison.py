@@ -54,6 +54,15 @@ def test_a_comparison_is_an_experiment_file_of_the_same_table(tmp_path: Path, lo
     again = mtlscale.compare(X, Y, ["stl", "equal"], name="wine", home=tmp_path / "home", **SMALL)
     assert [record.finished for record in again.records] == [record.finished for record in results.records]
 
+    # A name has one table in a home, and a table without a name has its own.
+    grown = X.assign(ash=X["ash"] ** 2)
+    with pytest.raises(UserError, match="the name wine belongs to 3 runs of other data in "):
+        mtlscale.compare(grown, Y, ["constant"], name="wine", home=tmp_path / "home", **SMALL)
+    split = mtlscale.compare(X, Y, ["constant"], name="wine", home=tmp_path / "home", options={"test": 0.3}, **SMALL)
+    unnamed = [mtlscale.compare(x, Y, ["constant"], home=tmp_path / "home", **SMALL) for x in (X, grown)]
+    assert split.folder == results.folder and len({one.folder for one in unnamed}) == 2
+    assert unnamed[0].folder.name == f"comparison-{table.stem[:8]}"
+
 
 def test_arrays_series_and_mappings_become_columns(tmp_path: Path) -> None:
     table, targets = joined(np.zeros((3, 2), np.float32), [1, 0, 1])

@@ -131,7 +131,7 @@ def test_two_experiments_of_one_name_are_never_one_table(experiment_file: Write,
     wanted = {run.run_id for run in experiment.runs({"uneven": "f00d"})}
     assert {record.run_id for record in load_records(home.root)} == wanted
     shown = mtlscale("leaderboard", home.root, "--format", "markdown").stdout
-    assert "9 runs of other settings left out" in shown and "no Δ and η: no finished run of stl" in shown
+    assert "9 runs of other settings or data left out" in shown and "no Δ and η: no finished run of stl" in shown
 
 
 def test_rows_of_a_home_that_were_changed_and_not_run_are_planned(experiment_file: Write, home: Home) -> None:
@@ -211,7 +211,7 @@ def test_run_says_that_another_file_of_this_name_was_run_in_this_home(experiment
     for experiment, expected in ((ours, 0), (other, 1)):
         runs = list(experiment.runs({"uneven": "f00d"}))
         plan = Plan(experiment, tuple(PlannedRun(run, "new") for run in runs), {}, {}, home)
-        _note_plan(plan, runs, home, experiment, Heard())
+        _note_plan(plan, home, experiment, Heard())
         assert len(notes) == expected
         assert {entry.run_id for entry in read_plan(home, "small")} == {run.run_id for run in runs}
-    assert notes[0].startswith("small has 9 runs of other settings in ") and "needs another `name`" in notes[0]
+    assert notes[0].startswith("small has 9 runs of other settings or data in ") and "needs another `name`" in notes[0]

@@ -243,7 +243,7 @@ def sync(
     another MLflow, `--set tracking.detail=full` every metric.
     """
     from mtlscale.config import load_experiment
-    from mtlscale.execution.planning.plan import records_of
+    from mtlscale.execution.planning.own_records import own_records
     from mtlscale.execution.summary_rows import rows_of
     from mtlscale.records import Home
     from mtlscale.report.results import Results
@@ -251,7 +251,8 @@ def sync(
 
     spec = load_experiment(experiment, tuple(set_ or ()))
     results_home = Home.at(home)
-    results = Results(spec, records_of(spec, results_home), results_home.experiment(spec.name))
+    own = own_records(spec, results_home)
+    results = Results(spec, own.records, results_home.experiment(spec.name), notes=own.unsettled)
     written, existing = synchronise(
         spec, results_home, lambda: rows_of(results), tell=lambda text: print(text, file=sys.stderr)
     )

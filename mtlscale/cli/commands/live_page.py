@@ -74,6 +74,7 @@ class Watched:
     home: Home
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _built: tuple[str, str] | None = None  # mark of the results, and the page
+    _own_ids: tuple[float, frozenset[str]] | None = None  # time of the plan, and the ids of the file's own runs
 
     def results(self) -> str:
         """Return a mark that changes with every run that ends; "none" before the first."""
@@ -85,17 +86,17 @@ class Watched:
 
     def page(self) -> str:
         """Return the experiment's page, or one that waits for the first run; simultaneous requests build it once."""
-        from mtlscale.execution.planning.plan import records_of
+        from mtlscale.execution.planning.own_records import own_records
         from mtlscale.report.formats.pages import rendered
         from mtlscale.report.results import Results
 
         with self._lock:
             state = self.results()
             if self._built is None or self._built[0] != state:
-                records = () if state == "none" else records_of(self.experiment, self.home)
-                if records:
+                own = None if state == "none" else own_records(self.experiment, self.home)
+                if own is not None and own.records:
                     folder = self.home.experiment(self.experiment.name)
-                    text = Results(self.experiment, records, folder).page(live=state)
+                    text = Results(self.experiment, own.records, folder, notes=own.unsettled).page(live=state)
                 else:
                     name = self.experiment.name
                     text = rendered("waiting.html", title=f"{name} · mtlscale", name=name, live=state, waiting=True)
@@ -142,9 +143,17 @@ class Watched:
         return f"{', '.join(parts)}."
 
     def _status(self) -> ExperimentStatus:
-        from mtlscale.execution.planning.status import experiment_status
+        from mtlscale.execution.planning.own_records import own_entries
+        from mtlscale.execution.planning.status import PLAN, experiment_status
 
-        return experiment_status(self.home, self.experiment.name)
+        try:
+            started = (self.home.experiment(self.experiment.name) / PLAN).stat().st_mtime
+        except OSError:
+            return experiment_status(self.home, self.experiment.name)
+        if self._own_ids is None or self._own_ids[0] != started:
+            entries = own_entries(self.experiment, self.home, {})
+            self._own_ids = (started, frozenset(entry.run_id for entry in entries))
+        return experiment_status(self.home, self.experiment.name, self._own_ids[1])
 
 
 def serving(watched: Watched, port: int = 0) -> ThreadingHTTPServer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import HomeOption, console_of, experiment_named, home_of
+from mtlscale.cli.options import HomeOption, console_of, experiment_named, home_of, records_named
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def export(
     if (name := experiment_named(results_home, run)) is not None:
         if method is None:
             raise UserError(f"{name} is an experiment; add --method, or give the id of one of its runs")
-        run = best_run(results_home, name, method, dataset)
+        run = best_run(records_named(results_home, run, name), name, method, dataset)
     elif method is not None:
         raise UserError(
             f"--method {method}: {run} is no experiment with runs in {results_home.root}; give its name or file"

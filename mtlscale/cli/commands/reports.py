@@ -235,14 +235,14 @@ def _check_writable(output: Path) -> None:
 
 
 def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
-    from mtlscale.execution.planning.plan import records_of
+    from mtlscale.execution.planning.own_records import own_records
     from mtlscale.execution.planning.result_sources import no_runs, own_experiment
     from mtlscale.report.results import Results
 
     spec = own_experiment(experiment, tuple(set_ or ()))
     results_home = home_of(home)
 
-    records = records_of(spec, results_home)
-    if not records:
-        raise UserError(no_runs(spec, [results_home], experiment))
-    return Results(spec, records, results_home.experiment(spec.name))
+    own = own_records(spec, results_home)
+    if not own.records:
+        raise UserError(no_runs(spec, [results_home], experiment, own.unsettled))
+    return Results(spec, own.records, results_home.experiment(spec.name), notes=own.unsettled)

@@ -19,12 +19,15 @@ from mtlscale.cli.options import (
     experiment_named,
     home_of,
     load_plugins,
+    records_named,
 )
 from mtlscale.cli.output.grid import grid
 from mtlscale.cli.output.json_events import plain
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from mtlscale.records import FoundRun, Home, RunRecord
@@ -57,6 +60,7 @@ def show(
 
     Of an experiment, list its runs with their ids.
     """
+    from mtlscale.execution.planning.status import read_plan
     from mtlscale.records import find_run
 
     load_plugins(plugin)
@@ -64,7 +68,8 @@ def show(
     if (name := experiment_named(results_home, run)) is not None:
         if spec:
             raise UserError(f"--spec: {name} is an experiment; give the id of one of its runs")
-        _list(results_home, name, json=json)
+        marked = run != name or bool(read_plan(results_home, name))
+        _list(results_home, name, records_named(results_home, run, name), marked=marked, json=json)
         return
 
     found_run = find_run(results_home, run)
@@ -85,18 +90,18 @@ def show(
         _print_run(console_of(), results_home, found_run)
 
 
-def _list(home: Home, name: str, *, json: bool) -> None:
-    """Print every run of an experiment with its id; runs of other settings than at its last start are marked."""
-    from mtlscale.execution.planning.status import read_plan
+def _list(home: Home, name: str, own: Sequence[RunRecord], *, marked: bool, json: bool) -> None:
+    """Print every run of an experiment with its id; `marked` says of each whether it is one of its own now."""
     from mtlscale.records import runs_of_experiment
     from mtlscale.report.cells.number_format import counted
 
-    records = runs_of_experiment(home, name)
-    planned = {entry.run_id for entry in read_plan(home, name, {record.run_id: record for record in records})}
+    others = {record.run_id: record for record in runs_of_experiment(home, name)}
+    own_by_id = {record.run_id: record for record in reversed(own)}  # of one under two labels, the first
+    records = (others | own_by_id).values()
     fields = ("run_id", "dataset", "method", "seed", "status", "finished")
     rows = [{key: getattr(record, key) for key in fields} for record in records]
     for row in rows:
-        row["settings"] = "" if not planned else "now" if row["run_id"] in planned else "other"
+        row["settings"] = "" if not marked else "now" if row["run_id"] in own_by_id else "other"
 
     if json:
         print(json_text.dumps({"experiment": name, "runs": rows}, ensure_ascii=False))

@@ -202,7 +202,7 @@ class Experiment(Model):
     def _runs(self, fingerprints: Mapping[str, str], seeds: tuple[int, ...]) -> Iterator[Run]:
         for dataset in self.datasets:
             # Computed once, since runs share it: large experiments have many runs.
-            data = {seed: (dataset.prepared(seed), _pipeline(dataset, seed)) for seed in seeds}
+            data = {seed: (dataset.prepared(seed), data_settings(dataset, seed)) for seed in seeds}
 
             for method in self.methods_of(dataset):
                 parts = self._parts(dataset, method)
@@ -236,7 +236,8 @@ class Experiment(Model):
         return {dataset.prepared(seed): (dataset, seed) for dataset in self.datasets for seed in seeds}
 
 
-def _pipeline(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
+def data_settings(dataset: DatasetSpec, seed: int) -> dict[str, Any]:
+    """Return the data set's part of a run's spec."""
     options = dataset.build(seed)
     knobs = options.knob_values()
     names = metric_selection.names_of(dataset.metrics)

@@ -125,7 +125,7 @@ class Datasets:
         """
         datasets = experiment.data()
         folders = {name: prepare(name) for name in datasets}
-        manifests = {name: _as_asked(read_manifest(folders[name]), dataset) for name, (dataset, _) in datasets.items()}
+        manifests = {name: as_asked(read_manifest(folders[name]), dataset) for name, (dataset, _) in datasets.items()}
         reported = {
             dataset.label: [(task.name, metric) for task in manifests[name].suite.tasks for metric in task.metrics]
             for name, (dataset, _) in datasets.items()
@@ -135,16 +135,19 @@ class Datasets:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        return {
-            name: fingerprint_with(manifest.fingerprint, (m for task in manifest.suite.tasks for m in task.metrics))
-            for name, manifest in self.manifests.items()
-        }
+        return {name: fingerprint_of(manifest) for name, manifest in self.manifests.items()}
 
 
-def _as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
+def fingerprint_of(manifest: Manifest) -> str:
+    """Return the fingerprint that runs on these data have: with the metrics that their tasks report."""
+    return fingerprint_with(manifest.fingerprint, (name for task in manifest.suite.tasks for name in task.metrics))
+
+
+def as_asked(manifest: Manifest, dataset: DatasetSpec) -> Manifest:
     """Return the manifest with the tasks and metrics that the experiment asks for.
 
-    Raises `UserError` if these, or the experiment's label noise, are impossible.
+    Raises:
+        UserError: If these, or the experiment's label noise, are impossible.
     """
     suite = narrowed(manifest.suite, dataset.tasks)
     check_noise(suite, dataset.noise, manifest.target_shapes)
@@ -208,67 +211,21 @@ def _where_it_stands(run: Run, run_id: str, statuses: Mapping[str, str], home: H
     return PlannedRun(run, "new" if record is None and statuses.get(run_id) is None else "retry")
 
 
+def newest_record(run_id: str, listed: Mapping[str, RunRecord], home: Home) -> RunRecord | None:
+    """Return the record of a run: that in the ledger, unless it failed and the run's own folder has a better one.
+
+    The folder has what another experiment, or a task of a job array, has finished.
+    """
+    record = listed.get(run_id)
+    if record is not None and record.status != "failed":
+        return record
+    in_folder = read_record(home.run(run_id))
+    return record if in_folder is None or in_folder.status == "failed" else in_folder
+
+
 def light(record: RunRecord) -> RunRecord:
     """Return the record without its epochs."""
     return record.model_copy(update={"epochs": []}) if record.epochs else record
-
-
-def records_of(experiment: Experiment, home: Home, *, epochs: bool = True) -> tuple[RunRecord, ...]:
-    """Return the newest records of the experiment as its file is now, without preparing anything.
-
-    Runs of earlier versions of the file stay in the ledger and are left out.
-
-    Args:
-        experiment: The experiment.
-        home: The home folder with its ledger.
-        epochs: Load the records with their epochs; many records come without them in any case.
-    """
-    epochs = epochs and len(experiment.datasets) * len(experiment.methods) * len(experiment.seeds) <= MANY
-    return belonging(experiment, Ledger(home.ledger(experiment.name)).latest(epochs=epochs))
-
-
-def belonging(experiment: Experiment, records: Mapping[str, RunRecord]) -> tuple[RunRecord, ...]:
-    """Return the records, out of these by run_id, that belong to the experiment's runs.
-
-    The runs are those on the data that the last of the records were made on.
-    """
-    fingerprints = dict.fromkeys(experiment.data(), "")
-    datasets = {dataset.label: dataset for dataset in experiment.datasets}
-
-    for record in records.values():
-        if record.dataset in datasets:
-            # A failed run does not know which metrics its tasks report.
-            names = record.higher_is_better
-            fingerprint = fingerprint_with(record.fingerprint, names) if names else record.fingerprint
-            fingerprints[datasets[record.dataset].prepared(record.seed)] = fingerprint
-
-    if experiment.search is not None:
-        return tuple(_winners(experiment, records.values(), fingerprints))
-
-    records_and_runs = ((records.get(run.run_id), run) for run in experiment.runs(fingerprints))
-    return tuple(labelled(record, run) for record, run in records_and_runs if record is not None)
-
-
-def _winners(
-    experiment: Experiment, records: Iterable[RunRecord], fingerprints: Mapping[str, str]
-) -> Iterator[RunRecord]:
-    """Yield the newest record of each run, with whatever settings the search had chosen.
-
-    A run under several labels takes the record of any of them.
-    """
-    record_by_label = {(record.dataset, record.method, record.seed): record for record in records}
-    runs = list(experiment.runs(fingerprints))
-    runs_by_id: dict[str, list[Run]] = {}
-    for run in runs:
-        runs_by_id.setdefault(run.run_id, []).append(run)
-
-    for run in runs:
-        for labelled_run in (run, *runs_by_id[run.run_id]):
-            record = record_by_label.get((labelled_run.dataset, labelled_run.method, labelled_run.seed))
-            tuned = None if record is None else run.tuned(record.trial)
-            if record is not None and tuned is not None and record.run_id == tuned.run_id:
-                yield labelled(record, tuned)
-                break
 
 
 def labelled(record: RunRecord, run: Run) -> RunRecord:

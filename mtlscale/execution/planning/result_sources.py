@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from mtlscale.config import (
     without_secrets,
 )
 from mtlscale.config.registry import components
-from mtlscale.execution.planning.plan import records_of
-from mtlscale.execution.planning.status import read_plan
+from mtlscale.execution.planning.own_records import OwnRecords, own_records, records_at_start
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.submission_schema import EXPERIMENT as CONTRIBUTED
 from mtlscale.records.submission_schema import check_files
@@ -131,30 +130,34 @@ def own_experiment(location: str, overrides: tuple[str, ...] = ()) -> Experiment
 def _of_file(location: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[ExperimentRecords]:
     """Return an experiment as its file is now, from each of the homes that has runs of it."""
     spec = load_experiment(location, overrides)
-    records_by_home = {str(home.root): records_of(spec, home, epochs=epochs) for home in homes}
-    if not any(records_by_home.values()):
-        raise UserError(no_runs(spec, homes, location))
+    own_by_home = {home: own_records(spec, home, epochs=epochs) for home in homes}
+    if not any(own.records for own in own_by_home.values()):
+        unsettled = {dataset: line for own in own_by_home.values() for dataset, line in own.unsettled.items()}
+        raise UserError(no_runs(spec, homes, location, unsettled))
 
     return [
         replace(
-            _source(spec.name, root, records, spec, chosen_by_file=True),
+            _source(spec.name, str(home.root), own.records, spec, chosen_by_file=True),
             planned=planned_rows(spec),
-            notes=notes_of(spec, records, Home.at(Path(root))),
+            notes=notes_of(spec, own, home),
         )
-        for root, records in records_by_home.items()
-        if records
+        for home, own in own_by_home.items()
+        if own.records
     ]
 
 
-def notes_of(spec: Experiment, records: Sequence[RunRecord], home: Home) -> dict[str, tuple[str, ...]]:
+def notes_of(spec: Experiment, own: OwnRecords, home: Home) -> dict[str, tuple[str, ...]]:
     """Return notes on planned runs that are missing; the ledger is read only if some are."""
-    if not lacks_runs(spec, records):
+    if not lacks_runs(spec, own.records):
         return {}
-    return missing_notes(spec, records, Ledger(home.ledger(spec.name)).latest(epochs=False).values())
+    notes = missing_notes(spec, own.records, Ledger(home.ledger(spec.name)).latest(epochs=False).values())
+    return {**notes, **{dataset: (line,) for dataset, line in own.unsettled.items()}}
 
 
-def no_runs(spec: Experiment, homes: Sequence[Home], location: str) -> str:
+def no_runs(spec: Experiment, homes: Sequence[Home], location: str, unsettled: Mapping[str, str]) -> str:
     """Return a sentence for an experiment whose file has no runs as it is now, with the reason if there were some."""
+    if unsettled:
+        return next(iter(unsettled.values()))
     roots = " or ".join(str(home.root) for home in homes)
     for home in homes:
         earlier = list(Ledger(home.ledger(spec.name)).latest(epochs=False).values())
@@ -182,35 +185,31 @@ def _of_folder(path: Path, epochs: bool) -> list[ExperimentRecords]:
 
 def _of_home(home: Home, name: str, epochs: bool) -> ExperimentRecords:
     """Return what the ledger of an experiment has; its file is unknown here, unless it is a shipped experiment."""
-    records = Ledger(home.ledger(name)).latest(epochs=epochs)
-    if not records:
+    started = records_at_start(home, name, epochs=epochs)
+    if not started.own and not started.others:
         home_experiments = _experiments(home)
         hint = nearest(name, home_experiments) if home_experiments else "there are none"
         raise UserError(f"no runs of {name} in {home.root}: {hint}")
 
-    entries = read_plan(home, name, records)
-    current = [
-        records[entry.run_id].model_copy(update={"dataset": entry.dataset, "method": entry.method})
-        for entry in entries
-        if entry.run_id in records
-    ]
-    if not current:  # no plan says which runs belong together
-        return _source(name, str(home.root), tuple(records.values()), _shipped(name))
+    if not started.entries:  # no plan says which runs belong together
+        return _source(name, str(home.root), started.own, _shipped(name))
+    if not started.own:
+        datasets = dict.fromkeys(record.dataset for record in started.others)
+        note = "of other settings or data than at the last start, of which no run has ended yet"
+        return replace(
+            _source(name, str(home.root), started.others, _shipped(name)), notes=dict.fromkeys(datasets, (note,))
+        )
 
     planned: dict[str, dict[str, set[int]]] = {}
-    for entry in entries:
+    for entry in started.entries:
         planned.setdefault(entry.dataset, {}).setdefault(entry.method, set()).add(entry.seed)
-    excluded_counts = Counter(
-        record.dataset
-        for run_id, record in records.items()
-        if run_id not in {planned_entry.run_id for planned_entry in entries}
-    )
+    excluded_counts = Counter(record.dataset for record in started.others)
 
     notes = {
-        dataset: (f"{counted(count, 'run')} of other settings left out; `mtlscale show {name}` lists them",)
+        dataset: (f"{counted(count, 'run')} of other settings or data left out; `mtlscale show {name}` lists them",)
         for dataset, count in excluded_counts.items()
     }
-    source = _source(name, str(home.root), current, _shipped(name), chosen_by_file=True)
+    source = _source(name, str(home.root), started.own, _shipped(name), chosen_by_file=True)
     return replace(source, planned=planned, notes=notes)
 
 

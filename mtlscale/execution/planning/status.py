@@ -40,16 +40,29 @@ class PlanEntry:
     seed: int
 
 
-def write_plan(home: Home, experiment: str, entries: Iterable[PlanEntry], plugins: Iterable[Path] = ()) -> None:
+def write_plan(
+    home: Home,
+    experiment: str,
+    entries: Iterable[PlanEntry],
+    plugins: Iterable[Path] = (),
+    data: Mapping[str, str] | None = None,
+) -> None:
     """Note which runs belong to the experiment: how many are left, and which its home's leaderboard shows.
 
-    `plugins` are its plugin files, noted with their hashes, so that `rerun` and `export` find them.
+    Args:
+        home: The home folder.
+        experiment: The name of the experiment.
+        entries: Its runs.
+        plugins: Its plugin files, noted with their hashes, so that `rerun` and `export` find them.
+        data: Key of a preparation -> fingerprint of its data; these are added to those noted before, so that runs
+            are told apart when the prepared data are gone.
     """
     rows = [[entry.run_id, entry.dataset, entry.method, entry.seed] for entry in entries]
     content = {
         "runs": list(dict.fromkeys(row[0] for row in rows)),
         "rows": rows,
         "plugins": {str(path.absolute()): plugin_hash(path, path.read_bytes()) for path in plugins},
+        "data": {**read_data(home, experiment), **(data or {})},
     }
     write_atomically(home.experiment(experiment) / PLAN, json.dumps(content).encode())
 
@@ -59,6 +72,15 @@ def read_plugins(home: Home, experiment: str) -> dict[Path, str]:
     try:
         noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["plugins"]
         return {Path(path): str(digest) for path, digest in noted.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def read_data(home: Home, experiment: str) -> dict[str, str]:
+    """Return key of a preparation -> fingerprint of its data, of all data that the experiment has run on."""
+    try:
+        noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["data"]
+        return {str(key): str(fingerprint) for key, fingerprint in noted.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -88,13 +110,18 @@ def experiment_statuses(home: Home) -> list[ExperimentStatus]:
     return [status for status in statuses if status.runs]
 
 
-def experiment_status(home: Home, experiment: str) -> ExperimentStatus:
-    """Return the status of one experiment; without runs where it has neither plan nor ledger."""
+def experiment_status(home: Home, experiment: str, own_ids: frozenset[str] = frozenset()) -> ExperimentStatus:
+    """Return the status of one experiment; without runs where it has neither plan nor ledger.
+
+    `own_ids` are the runs that its file has now, which count where it was last started with none of them.
+    """
     outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(experiment)).outcomes()}
     try:
         planned = json.loads((home.experiment(experiment) / PLAN).read_bytes())["runs"]
     except (OSError, ValueError, KeyError):
         planned = list(outcomes)
+    if own_ids and own_ids.isdisjoint(planned):
+        planned = list(own_ids)
     counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
     last = max((outcomes[run_id][1] for run_id in planned if run_id in outcomes), default="")
     return ExperimentStatus(experiment, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)

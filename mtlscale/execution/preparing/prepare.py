@@ -38,6 +38,7 @@ ABANDONED_AFTER = 24 * 3600.0  # seconds without a heartbeat after which what a 
 HEARTBEAT = 60.0  # seconds between two heartbeats
 ALIVE = ".alive"  # in the folder of a preparation at work: its machine and process
 _SMALL = 4 << 20  # bytes of raw files that are prepared in a moment
+_LOCAL_URLS = ("file:", "local:")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -118,14 +119,9 @@ def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None
         UserError: If sources with different content leave a choice.
     """
     pipeline = build("datasets", name, options)
-
     by_fingerprint: dict[str, Path] = {}
-    for path in sorted((home / "data" / name).glob(f"[!.]*/{MANIFEST}")):
-        if not _complete(path.parent):
-            continue
-        manifest = read_manifest(path.parent)
-        if _made_by(pipeline, manifest):
-            by_fingerprint.setdefault(manifest.fingerprint, path.parent)
+    for folder in _preparations(pipeline, home).values():
+        by_fingerprint.setdefault(read_manifest(folder).fingerprint, folder)
 
     if len(by_fingerprint) > 1:
         folders = ", ".join(str(folder) for folder in by_fingerprint.values())
@@ -133,6 +129,54 @@ def find_prepared(name: str, options: dict[str, Any], home: Path) -> Path | None
             f"{name} was prepared from {len(by_fingerprint)} different sources ({folders}); say which by --source"
         )
     return next(iter(by_fingerprint.values()), None)
+
+
+def prepared_folders(name: str, home: Path) -> list[Path]:
+    """List the complete preparations of a data set in a home, whatever their options and source."""
+    paths = sorted((home / "data" / name).glob(f"[!.]*/{MANIFEST}"))
+    return [path.parent for path in paths if _complete(path.parent)]
+
+
+def earlier_preparations(
+    name: str, options: dict[str, Any], source: Path | str | None, home: Path
+) -> tuple[str | None, dict[str, Path]]:
+    """Return the key of the preparation that is asked for, and key -> folder of all with these options in the home.
+
+    The key is None if the source is not on this machine; then only those are returned whose source was called so.
+    Nothing is prepared or fetched.
+    """
+    from pipelines import is_remote
+
+    pipeline = build("datasets", name, options)
+    folders = _preparations(pipeline, home)
+    remote = source is not None and is_remote(source) and not str(source).startswith(_LOCAL_URLS)
+
+    located, there = None, not pipeline.needs_source
+    with suppress(UserError, OSError), _of_plugin(pipeline):  # a named source may be gone
+        if pipeline.needs_source and not remote:
+            located = _find_source(pipeline, source, home)
+            there = located is not None
+        if there:
+            return _key(pipeline, _fingerprint(pipeline, located)), folders
+
+    if remote:
+        descriptions = (str(source), str(source).partition("?")[0].rpartition("/")[2])
+        folders = {key: path for key, path in folders.items() if read_manifest(path).source.description in descriptions}
+    return None, folders
+
+
+_read_before: dict[tuple[object, ...], str] = {}  # file as it was -> its hash: a page that follows runs asks often
+
+
+def _fingerprint(pipeline: Pipeline, located: Path | None) -> str:
+    """Return the hash of the source; a file is read again only if it has changed since."""
+    if located is None or not located.is_file():
+        return pipeline.source_fingerprint(located)
+    status = located.stat()
+    state = (type(pipeline), str(_plain(pipeline.options())), located, status.st_size, status.st_mtime_ns)
+    if state not in _read_before or status.st_size <= _SMALL:
+        _read_before[state] = pipeline.source_fingerprint(located)
+    return _read_before[state]
 
 
 def look(name: str, options: dict[str, Any], source: Path | str | None, home: Path, scratch: Path) -> Path | str:
@@ -186,6 +230,12 @@ def _made_by(pipeline: Pipeline, manifest: Manifest) -> bool:
     expected = (pipeline.results_version, _plain(pipeline.options()))
     same = (manifest.results_version, _plain(manifest.options)) == expected
     return same and manifest.plugin == source_hash(type(pipeline))
+
+
+def _preparations(pipeline: Pipeline, home: Path) -> dict[str, Path]:
+    """Return key -> folder of the complete preparations in the home that this pipeline has made."""
+    folders = prepared_folders(pipeline.name, home)
+    return {folder.name: folder for folder in folders if _made_by(pipeline, read_manifest(folder))}
 
 
 def _prepared(folder: Path, pipeline: Pipeline, fingerprint: str) -> Path | None:

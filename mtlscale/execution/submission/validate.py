@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from mtlscale.config import RESULTS_VERSION, Experiment, Outline, UserError, read_outline
 from mtlscale.config.experiment.experiment import FLOORS, Floor
-from mtlscale.execution.planning.plan import belonging
+from mtlscale.execution.planning.own_records import contributed_records
 from mtlscale.execution.submission.record_checks import other_settings, other_versions, problems_of
 from mtlscale.records import RunRecord
 from mtlscale.records.submission_schema import (
@@ -80,8 +80,8 @@ def check(folder: Path) -> Checked:
     problems += _of_experiment(outline, provenance)
     for number, record in lines:
         problems += [Problem(RECORDS, number, reason) for reason in problems_of(record, outline)]
-    problems += _of_runs(outline, lines)
-    records = _belonging(outline, lines)
+    problems += _of_runs(outline, lines, provenance)
+    records = _belonging(outline, lines, provenance)
     problems += _of_data(outline, lines, provenance)
     if not problems:  # a leaderboard of faulty records says nothing
         problems += _of_leaderboard(outline, records, provenance.leaderboard)
@@ -143,11 +143,13 @@ def _planned(outline: Outline) -> dict[_Key, bool]:
     return {**planned, **dict.fromkeys(outline.by_label(), True)}
 
 
-def _belonging(outline: Outline, lines: Sequence[tuple[int, RunRecord]]) -> tuple[RunRecord, ...]:
+def _belonging(
+    outline: Outline, lines: Sequence[tuple[int, RunRecord]], provenance: Provenance
+) -> tuple[RunRecord, ...]:
     """Return the records of the experiment's runs, in the order of its file."""
     by_label = set(outline.by_label())
     records = {record.run_id: record for _, record in lines}
-    shipped = () if outline.shipped is None else belonging(outline.shipped, records)
+    shipped = () if outline.shipped is None else contributed_records(outline.shipped, records, provenance.data)
     known = {(record.dataset, record.method, record.seed): record for record in shipped}
     for record in records.values():
         key = (record.dataset, record.method, record.seed)
@@ -164,10 +166,10 @@ def _belonging(outline: Outline, lines: Sequence[tuple[int, RunRecord]]) -> tupl
     return tuple(known[key] for key in sorted(known, key=position))
 
 
-def _of_runs(outline: Outline, lines: Sequence[tuple[int, RunRecord]]) -> Iterator[Problem]:
+def _of_runs(outline: Outline, lines: Sequence[tuple[int, RunRecord]], provenance: Provenance) -> Iterator[Problem]:
     """Yield missing runs, and records that belong to no run of the experiment."""
     planned = _planned(outline)
-    experiment_records = _belonging(outline, lines)
+    experiment_records = _belonging(outline, lines, provenance)
     matching_keys = {(record.dataset, record.method, record.seed) for record in experiment_records}
     matching_ids = {record.run_id for record in experiment_records}
 

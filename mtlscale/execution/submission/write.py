@@ -18,7 +18,7 @@ import yaml
 from mtlscale.config import RESULTS_VERSION, Experiment, UserError
 from mtlscale.config.named_files import named
 from mtlscale.config.registry.helpers import helper_files
-from mtlscale.execution.planning.plan import records_of
+from mtlscale.execution.planning.own_records import own_records
 from mtlscale.execution.submission.validate import Checked, check, file_hash, stated
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import (
@@ -64,15 +64,17 @@ def contribute(
                 "readers look at one file, so put that into it"
             )
 
-    records = records_of(experiment, home, epochs=False)
-    if not records:
+    own = own_records(experiment, home, epochs=False)
+    if own.unsettled:
+        raise UserError(f"{experiment.name} cannot be contributed: {next(iter(own.unsettled.values()))}")
+    if not own.records:
         raise UserError(f"no runs of {experiment.name} in {home.root}; run it first, or name its --home")
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         staged = Path(name, folder.name)
         staged.mkdir()
-        _write(staged, experiment, settings, records, by, note)
+        _write(staged, experiment, settings, own.records, by, note)
         checked = check(staged)
         if checked.problems:
             raise UserError(f"{experiment.name} cannot be contributed: {checked.problems[0]}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from mtlscale.config import (
     EvaluationSpec,
     Experiment,
+    Knobs,
     Run,
     SearchSpec,
     UserError,
@@ -28,7 +29,7 @@ from mtlscale.data.format.manifest import Manifest
 from mtlscale.data.readers.reader_selection import OnDisk
 from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.planning.check import check_goes_together
-from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, labelled, make_plan
+from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, labelled, make_plan, newest_record
 from mtlscale.execution.planning.reader_report import processes_per_node, reading
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
@@ -158,21 +159,39 @@ def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
         check_metric(search, manifest.suite)
     check_objectives(search, experiment, data.manifests)
 
-    bases = experiment.bases(data.fingerprints)
+    bases, ledger = experiment.bases(data.fingerprints), home.trials(experiment.name, search.ledger)
     firsts = _firsts(search, bases)
-    runs = (
-        _tried(search, bases, home.trials(experiment.name, search.ledger))
-        if search.adaptive
-        else _interleaved(search, bases, firsts)
-    )
+    runs = _trials(search, bases, firsts, ledger)
 
-    the_plan = make_plan(experiment, runs, home.trials(experiment.name, search.ledger), home, data)
+    the_plan = make_plan(experiment, runs, ledger, home, data)
     sweep_plan = SweepPlan(the_plan, search, tuple(bases), (), firsts=firsts)
     if not sweep_plan.complete:
         check_goes_together(the_plan, bases)
 
     items, reasons = ([], []) if search.adaptive else _items(the_plan, home, search)
     return replace(sweep_plan, items=tuple(items), reasons=tuple(reasons))
+
+
+def winners_so_far(experiment: Experiment, home: Home, fingerprints: Mapping[str, str]) -> dict[Key, Knobs] | None:
+    """Return the settings that the trials which are done choose, without preparing or starting anything.
+
+    None if the home has no trials, neither of the search as it is now nor of an earlier one.
+    """
+    search = experiment.search
+    assert search is not None
+
+    bases, ledger = experiment.bases(fingerprints), home.trials(experiment.name, search.ledger)
+    firsts, listed = _firsts(search, bases), Ledger(ledger).latest(epochs=False)
+    trials_and_records = [
+        (run, newest_record(run.run_id, listed, home)) for run in _trials(search, bases, firsts, ledger)
+    ]
+    records = {run.run_id: record for run, record in trials_and_records if record is not None}
+    if not records and not ledger.is_file():
+        return None
+
+    done = tuple(PlannedRun(run, "done") for run, record in trials_and_records if record is not None)
+    so_far = SweepPlan(Plan(experiment, done, {}, {}), search, tuple(bases), (), firsts=firsts)
+    return so_far.result(records, ledger.parent).winners()
 
 
 def check_objectives(search: SearchSpec, experiment: Experiment, manifests: Mapping[str, Manifest]) -> None:
@@ -233,6 +252,11 @@ def _interleaved(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key]
     of_first = {_key(base): trials(search, base) for base in bases if firsts[_key(base)] == _key(base)}
     drawn = [[_relabelled(run, _key(base)) for run in of_first[firsts[_key(base)]]] for base in bases]
     return [runs[index] for index in range(search.budget) for runs in drawn if index < len(runs)]
+
+
+def _trials(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key], ledger: Path) -> list[Run]:
+    """Return the trials of a search; of one that adapts to results, those that its ledger has."""
+    return _tried(search, bases, ledger) if search.adaptive else _interleaved(search, bases, firsts)
 
 
 def _tried(search: SearchSpec, bases: list[Run], ledger: Path) -> list[Run]:
