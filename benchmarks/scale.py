@@ -179,7 +179,7 @@ def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
 
 
 def leaderboard(home: Path, runs: int) -> dict[str, Any]:
-    from mtlscale.execution.planning.own_records import own_records
+    from mtlscale.execution.finding.own_records import own_records
     from mtlscale.records import Home
     from mtlscale.report.results import Results
 

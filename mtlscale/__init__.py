@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazily(
         "compare": ".execution.comparison",
         "load_experiment": ".config",
         "load_model": ".inference",
-        "load_records": ".execution.planning.result_sources",
+        "load_records": ".execution.finding.result_sources",
         "run": ".execution.runner",
     },
 )

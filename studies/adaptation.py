@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.config import UserError, load_experiment
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.stats.statistics import half_width, holm, t_test
 

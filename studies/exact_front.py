@@ -14,7 +14,7 @@ import numpy as np
 
 from mtlscale.config import load_experiment
 from mtlscale.config.preferences import rays
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.records import Home
 from mtlscale.report import Leaderboard
 from mtlscale.report.stats.pareto import hypervolume

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlscale.config import DatasetSpec, Experiment, UserError, load_experiment
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.charts.canvas import new_figure, save, style
 from mtlscale.report.stats.statistics import half_width, t_test

@@ -28,7 +28,7 @@ import yaml
 from scipy import stats
 
 from mtlscale.config import load_experiment
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.nas.search.head_cells import decoded, head_count, numbered
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.report.charts.canvas import new_figure, save, style

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlscale.config import UserError, load_experiment
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.stats.frames import newest
 from mtlscale.report.studies.similarity import FEWEST, correlation, format_correlation, mean_score

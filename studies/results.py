@@ -29,7 +29,7 @@ import structures
 
 from mtlscale.config import Experiment, UserError, load_experiment
 from mtlscale.config.experiment.loading import shipped
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, read_published
 from mtlscale.report.studies.studies import studies

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from mtlscale.cli.options import only
 from mtlscale.config import Experiment, UserError, find_experiment, load_experiment, read_settings
 from mtlscale.config.registry.components import component, names
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.execution.runner import run as run_experiment
 from mtlscale.execution.stopping import Interrupted
 from mtlscale.execution.submission.write import contribute

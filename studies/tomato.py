@@ -41,7 +41,7 @@ from mtlscale.batched.eligibility import planning
 from mtlscale.batched.trainer import BatchedTrainer
 from mtlscale.config import DatasetSpec, Experiment, Run, UserError, load_experiment, trials
 from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_manifest
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.metrics import taskwise_improvement
 from mtlscale.records import Home, RunRecord, write_atomically

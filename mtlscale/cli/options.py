@@ -92,8 +92,8 @@ def records_named(home: Home, text: str, name: str) -> tuple[RunRecord, ...]:
     is not known which these are.
     """
     from mtlscale.config import UserError
-    from mtlscale.execution.planning.own_records import own_records, records_at_start
-    from mtlscale.execution.planning.result_sources import own_experiment
+    from mtlscale.execution.finding.own_records import own_records, records_at_start
+    from mtlscale.execution.finding.result_sources import own_experiment
 
     if Path(text).suffix not in (".yaml", ".yml"):
         return records_at_start(home, name, epochs=False).own

@@ -5,11 +5,11 @@ from mtlscale.execution.events import EpochEnded as EpochEnded
 from mtlscale.execution.events import Event as Event
 from mtlscale.execution.events import Noted as Noted
 from mtlscale.execution.events import RunEnded as RunEnded
+from mtlscale.execution.finding.own_records import OwnRecords as OwnRecords
+from mtlscale.execution.finding.own_records import own_records as own_records
 from mtlscale.execution.job_progress import JobProgress as JobProgress
 from mtlscale.execution.observer import Observer as Observer
 from mtlscale.execution.observer import Silent as Silent
-from mtlscale.execution.planning.own_records import OwnRecords as OwnRecords
-from mtlscale.execution.planning.own_records import own_records as own_records
 from mtlscale.execution.planning.plan import Datasets as Datasets
 from mtlscale.execution.planning.plan import Plan as Plan
 from mtlscale.execution.planning.plan import PlannedRun as PlannedRun

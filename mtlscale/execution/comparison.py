@@ -14,7 +14,7 @@ from mtlscale.execution.preparing.prepare import prepared_folders
 from mtlscale.execution.preparing.starter_settings import METHODS, starter_encoder, starter_training
 from mtlscale.execution.runner import prepare_data, run
 from mtlscale.records import Home, Ledger
-from mtlscale.report.formats.number_format import counted
+from mtlscale.report.cells.number_format import counted
 
 if TYPE_CHECKING:
     from mtlscale.config import Experiment

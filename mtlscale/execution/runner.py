@@ -15,12 +15,12 @@ from mtlscale.data.remote import publish
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.cluster.client import check_client
 from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.finding.own_records import own_entries, own_records
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.monitoring import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.ownership import Counts, Owner, driving
 from mtlscale.execution.planning.check import check_goes_together, weight_notes
-from mtlscale.execution.planning.own_records import own_entries, own_records
 from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan
 from mtlscale.execution.planning.reader_report import reading
 from mtlscale.execution.planning.status import PlanEntry, write_plan
@@ -44,7 +44,7 @@ from mtlscale.records import (
     restore,
     supplement,
 )
-from mtlscale.report.formats.number_format import counted
+from mtlscale.report.cells.number_format import counted
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
 from mtlscale.tracking import Row, Trackers, lacking

@@ -10,7 +10,7 @@ import pytest
 from mtlscale.config import Experiment, UserError, load_experiment, load_plugin
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.data.readers.prepared import read_manifest
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.execution.planning.plan import Datasets, make_plan
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger

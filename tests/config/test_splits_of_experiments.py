@@ -9,7 +9,7 @@ import pytest
 
 from mtlscale.config import SHIPPED, Experiment, UserError, load_experiment
 from mtlscale.data.readers.prepared import load_prepared
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.execution.planning.plan import Datasets, make_plan
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger

@@ -119,7 +119,7 @@ def test_of_many_runs_the_epochs_stay_in_the_ledger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And the report that is written of them is the same, curves and all."""
-    from mtlscale.execution.planning import own_records as readers
+    from mtlscale.execution.finding import own_records as readers
     from mtlscale.execution.planning import plan as module
 
     experiment, home = small(methods="[stl, equal, uncertainty]", seeds="[0, 1]"), Home(tmp_path)

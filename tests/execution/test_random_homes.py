@@ -21,7 +21,7 @@ from mtlscale.cli.commands.live_page import Watched
 from mtlscale.cli.options import only
 from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.execution import Silent, run
-from mtlscale.execution.planning.result_sources import sources_of
+from mtlscale.execution.finding.result_sources import sources_of
 from mtlscale.execution.planning.status import PLAN, PlanEntry, write_plan
 from mtlscale.execution.runner import plan, plan_runs, prepare_data, sweep
 from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep

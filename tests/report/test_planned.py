@@ -10,9 +10,9 @@ import pytest
 from command import mtlscale, refused
 
 from mtlscale.config import Experiment, Run, UserError, load_experiment
+from mtlscale.execution.finding.result_sources import load_records
 from mtlscale.execution.observer import Silent
 from mtlscale.execution.planning.plan import Plan, PlannedRun
-from mtlscale.execution.planning.result_sources import load_records
 from mtlscale.execution.planning.status import PLAN, PlanEntry, read_plan, write_plan
 from mtlscale.execution.runner import _note_plan
 from mtlscale.execution.summary_rows import rows_of

@@ -243,7 +243,7 @@ def sync(
     another MLflow, `--set tracking.detail=full` every metric.
     """
     from mtlscale.config import load_experiment
-    from mtlscale.execution.planning.own_records import own_records
+    from mtlscale.execution.finding.own_records import own_records
     from mtlscale.execution.summary_rows import rows_of
     from mtlscale.records import Home
     from mtlscale.report.results import Results

@@ -86,7 +86,7 @@ class Watched:
 
     def page(self) -> str:
         """Return the experiment's page, or one that waits for the first run; simultaneous requests build it once."""
-        from mtlscale.execution.planning.own_records import own_records
+        from mtlscale.execution.finding.own_records import own_records
         from mtlscale.report.formats.pages import rendered
         from mtlscale.report.results import Results
 
@@ -143,7 +143,7 @@ class Watched:
         return f"{', '.join(parts)}."
 
     def _status(self) -> ExperimentStatus:
-        from mtlscale.execution.planning.own_records import own_entries
+        from mtlscale.execution.finding.own_records import own_entries
         from mtlscale.execution.planning.status import PLAN, experiment_status
 
         try:

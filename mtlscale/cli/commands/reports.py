@@ -124,7 +124,7 @@ def leaderboard(
 
     What does not compare (other data, tasks, metrics or splits) stands in tables of its own, with a note.
     """
-    from mtlscale.execution.planning.result_sources import sources_of
+    from mtlscale.execution.finding.result_sources import sources_of
     from mtlscale.report.merge_experiments import RunSelection, gather
     from mtlscale.report.tables.pairwise import pairwise as pairs
     from mtlscale.report.tables.sheets import of_pairs
@@ -235,8 +235,8 @@ def _check_writable(output: Path) -> None:
 
 
 def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
-    from mtlscale.execution.planning.own_records import own_records
-    from mtlscale.execution.planning.result_sources import no_runs, own_experiment
+    from mtlscale.execution.finding.own_records import own_records
+    from mtlscale.execution.finding.result_sources import no_runs, own_experiment
     from mtlscale.report.results import Results
 
     spec = own_experiment(experiment, tuple(set_ or ()))

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from mtlscale.config import RESULTS_VERSION, Experiment, Outline, UserError, read_outline
 from mtlscale.config.experiment.experiment import FLOORS, Floor
-from mtlscale.execution.planning.own_records import contributed_records
+from mtlscale.execution.finding.own_records import contributed_records
 from mtlscale.execution.submission.record_checks import other_settings, other_versions, problems_of
 from mtlscale.records import RunRecord
 from mtlscale.records.submission_schema import (

@@ -18,7 +18,7 @@ import yaml
 from mtlscale.config import RESULTS_VERSION, Experiment, UserError
 from mtlscale.config.named_files import named
 from mtlscale.config.registry.helpers import helper_files
-from mtlscale.execution.planning.own_records import own_records
+from mtlscale.execution.finding.own_records import own_records
 from mtlscale.execution.submission.validate import Checked, check, file_hash, stated
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import (

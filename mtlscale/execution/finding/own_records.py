@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtlscale.config import Experiment, Run
-from mtlscale.execution.planning.known_data import KnownData, known_data, recorded_data
+from mtlscale.execution.finding.known_data import KnownData, known_data, recorded_data
 from mtlscale.execution.planning.plan import MANY, labelled, light, newest_record
 from mtlscale.execution.planning.status import PlanEntry, read_plan
 from mtlscale.records import Home, Ledger, RunRecord

@@ -19,7 +19,7 @@ from mtlscale.config import (
     without_secrets,
 )
 from mtlscale.config.registry import components
-from mtlscale.execution.planning.own_records import OwnRecords, own_records, records_at_start
+from mtlscale.execution.finding.own_records import OwnRecords, own_records, records_at_start
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.submission_schema import EXPERIMENT as CONTRIBUTED
 from mtlscale.records.submission_schema import check_files
