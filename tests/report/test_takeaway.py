@@ -41,15 +41,15 @@ def test_nothing_told_says_what_could_have_been(record):
     assert said.startswith("On digits, no method is shown to be better than equal: one is best by average (80.2), but")
     assert (
         "but this can be chance (5 seeds, Holm p = " in said
-        and "and 5 seeds cannot show differences below about" in said
+        and "; with 5 seeds, a method of median spread has to differ from equal by about" in said
     )
-    assert said.endswith(" points; two cannot be told from equal.")
+    assert said.endswith(" points of the average; two cannot be told from equal.")
 
 
 def test_the_reference_may_be_the_best(record):
     equal = 80.0 + NOISE
     said = told(record, {"equal": equal, "one": equal - 0.2 + NOISE[::-1], "two": equal - 0.3 - NOISE[::-1]})
-    assert "no method is shown to be better than equal, which is best by average (80); 5 seeds cannot show" in said
+    assert "no method is shown to be better than equal, which is best by average (80); with 5 seeds, a method" in said
     assert said.endswith("; the other two cannot be told from equal.")
 
 
@@ -69,7 +69,7 @@ def test_few_seeds_are_no_test(record, seeds):
 def test_smaller_is_better_and_has_a_unit_of_its_own(record):
     equal = 0.30 + 0.01 * NOISE
     said = told(record, {"equal": equal, "good": equal - 0.1 + 0.001 * NOISE[::-1]}, "abs_err")
-    assert "good is best by average (0.2), better than equal by 0.100 ± 0.000 (5 seeds" in said
+    assert "good is best by average (0.2), better than equal by 0.100 (40.6 ± 0.78 log points, 5 seeds" in said
 
 
 def test_without_a_reference_and_without_a_number(record, board_records):

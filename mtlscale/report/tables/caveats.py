@@ -19,7 +19,7 @@ _MOST_TASKS = 3  # in a note
 
 
 def smallest(table: Table, rows: pd.DataFrame) -> tuple[int, float]:
-    """Return the most seeds that a method shares with the reference, and what a method of median spread has to differ by.
+    """Return the most seeds shared with the reference, and what a method of median spread has to differ from it by.
 
     It is the t-test's threshold at the step of Holm's correction that comes after the methods whose difference is
     found, in the numbers that tests compare: none of those differs by less with that spread. (0, NaN) where no test is
@@ -127,8 +127,10 @@ def definitions(table: Table) -> Iterator[str]:
     """Yield what the figures of a table are and how they are tested."""
     seeds = int(table.rows["finished"].max())
     interval = "mean ± 95 % t-interval" if seeds >= FEWEST_SEEDS else "mean"
-    yield f"{_metric_legend(table)}; {interval} over {counted(seeds, 'seed')}" if table.main_metrics else (
-        "no metric to show"
+    yield (
+        f"{_metric_legend(table)}; {interval} over {counted(seeds, 'seed')}"
+        if table.main_metrics
+        else ("no metric to show")
     )
 
     if table.over_items:

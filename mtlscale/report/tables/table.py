@@ -75,7 +75,7 @@ class Table:
 
     @property
     def incomparable(self) -> str:
-        """The reason why rows have no order, in words: one test item, or nothing but equal values; "" where they have."""
+        """The reason why rows have no order, in words: one test item, or equal values alone; "" where they have one."""
         values = self.rows[self.order].dropna()
         if self.test_items == 1 and len(values):
             return "1 test item: nothing to compare"
@@ -136,7 +136,7 @@ class Table:
         return not self.higher(column) and not (self.runs[column] <= 0).any()
 
     def tested(self, column: str) -> pd.Series[float]:
-        """Return what tests of a column compare in each run, more is better; 100 times logarithms where it is in logs."""
+        """Return what tests of a column compare in each run, more is better; in logs, 100 times the logarithm."""
         if tested_name(column) in self.runs:
             return self.runs[tested_name(column)]
         values = self.runs[column]
@@ -149,7 +149,7 @@ class Table:
         return self.runs[["seed", "method"]].assign(value=values).pivot(index="seed", columns="method", values="value")
 
     def item_sides(self, column: str, against: str) -> pd.Series[float]:
-        """Return what test items show of each method's difference in a column: 1 better, -1 worse, 0 neither, else NaN."""
+        """Return what test items show of each method in a column: 1 better, -1 worse, 0 neither, NaN where unknown."""
         methods = self.runs["method"].unique()
         if self.test_items == 1:
             return pd.Series(0.0, index=methods)
