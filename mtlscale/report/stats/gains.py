@@ -56,14 +56,13 @@ def _with_logs(
     gains: pd.DataFrame, values: pd.DataFrame, references: pd.DataFrame, directions: dict[str, bool]
 ) -> pd.DataFrame:
     """Return the gains, those in errors above 0 as 100 times the logarithm of how many times smaller they are."""
-    errors = [
-        (task, metric)
-        for task, metric in gains.columns
-        if not directions[metric] and not (values[task, metric] <= 0).any() and (references[task, metric] > 0).all()
-    ]
-    ratios = gains.copy()
-    ratios[errors] = 100.0 * np.log(references[errors] / values[errors])
-    return ratios
+    of_runs, of_baseline = (frame[gains.columns].to_numpy() for frame in (values, references))
+    lower = np.array([not directions[metric] for metric in gains.columns.get_level_values("metric")], dtype=bool)
+    errors = lower & ~(of_runs <= 0).any(axis=0) & (of_baseline > 0).all(axis=0)
+
+    ratios = gains.to_numpy().copy()
+    ratios[:, errors] = 100.0 * np.log(of_baseline[:, errors] / of_runs[:, errors])
+    return pd.DataFrame(ratios, index=gains.index, columns=gains.columns)
 
 
 def _gain_frames(

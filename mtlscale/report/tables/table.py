@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.formats.number_format import SCORE_NAMES
+from mtlscale.report.formats.number_format import SCORE_NAMES, signed
 from mtlscale.report.stats.fronts import Fronts
 from mtlscale.report.stats.item_intervals import item_sides
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, WORSE, agreeing, holm, judged, t_test
@@ -80,7 +80,8 @@ class Table:
         if self.test_items == 1 and len(values):
             return "1 test item: nothing to compare"
         if len(values) > 1 and tied(values).nunique() == 1:
-            return f"all {len(values)} methods are equal in {SCORE_NAMES[self.order]} ({values.iloc[0]:.4g}): no order"
+            value = f"{signed(values.iloc[0], '+.2f')} %" if self.relative else f"{values.iloc[0]:.4g}"
+            return f"all {len(values)} methods are equal in {SCORE_NAMES[self.order]} ({value}): no order"
         return ""
 
     @property

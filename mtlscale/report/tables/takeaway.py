@@ -46,11 +46,11 @@ def _compared(table: Table) -> Iterator[str]:
         level = list(networks.index[networks == scores[first]])
         above = f"no network lies above the {first} floor, {names(level)} at its level" if level else ""
         yield f"{above or f'every network lies below the {first} floor'}: train longer or tune before comparing"
-    elif len(networks) < len(scores):
-        floor = str(scores.index.difference(networks.index, sort=False)[0])
-        if below := list(networks.index[networks < scores[floor] if not table.ascending else networks > scores[floor]]):
-            yield f"below the {floor} floor: {names(below)}"
     yield _best(table, best, f"of the networks, {best}" if first != best else best)
+    if first == best and 0 < len(networks) < len(scores):
+        floor = str(scores.index.difference(networks.index, sort=False)[0])
+        if below := list(networks.index[networks > scores[floor] if table.ascending else networks < scores[floor]]):
+            yield f"below the {floor} floor: {names(below)}"
 
     verdicts, reference = table.rows["verdict"], table.reference
     if reference is None:
