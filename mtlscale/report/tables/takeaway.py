@@ -113,17 +113,19 @@ def _tested(row: pd.Series[float]) -> str:
 def _doubt(table: Table, method: str) -> str:
     """Return why a tested method is neither better nor worse than the reference."""
     row, reference = table.rows.loc[method], table.reference
-    items = ""
-    if not math.isnan(row["difference_items"]):
-        items = f"average {signed(row['difference_average'], '+.4g')} ± {row['difference_items']:.2g} over test items"
-
+    basis, width = _tested(row), row["difference_items"]
     if row["verdict"] == SAME and row["p_holm"] >= LEVEL:
-        return f"this can be chance ({_tested(row)})"
-    if row["verdict"] == SAME and items:
-        return f"other test items could undo it ({_tested(row)}, {items})"
-    if row["p_holm"] >= LEVEL:
-        return f"{counted(int(row['pairs']), 'seed')} do not show what test items do ({_tested(row)}, {items})"
-    return f"the measures of {method} and {reference} contradict each other ({_tested(row)}{items and f', {items}'})"
+        return f"this can be chance ({basis})"
+
+    if not math.isnan(width):
+        digits = max(2, 1 - math.floor(math.log10(width))) if width > 0 else 2
+        difference = signed(row["difference_average"], f"+.{digits}f")
+        basis += f"; average {difference} ± {width:.{digits}f} over test items"
+        if row["verdict"] == SAME and abs(row["difference_average"]) <= width:
+            return f"other test items could undo it ({basis})"
+        if row["p_holm"] >= LEVEL:
+            return f"it is {OPEN}: test items tell it from {reference}, seeds do not ({basis})"
+    return f"its measures contradict each other ({basis})"
 
 
 def _difference(table: Table, method: str) -> tuple[str, str]:
