@@ -58,16 +58,16 @@ class Printed:
 
 
 def conclusions(tables: Collection[Table]) -> Iterator[RenderableType]:
-    """Yield what stands below all tables: each legend once, then the takeaway of each data set."""
+    """Yield what stands below all tables: each part of a legend once, then the takeaway of each data set."""
     from rich.text import Text
 
     datasets: dict[str, list[str]] = {}
     for table in tables:
-        text = f"{'; '.join(definitions(table))}. {colour_key(table)}".rstrip()
-        datasets.setdefault(text, []).append(table.dataset)
-    for text, names in datasets.items():
-        of = f"{', '.join(names)}: " if len(datasets) > 1 else ""
-        yield Text(f"{of}{text}\n", style="dim")
+        for part in definitions(table):
+            datasets.setdefault(part, []).append(table.dataset)
+    parts = [part if len(of) == len(tables) else f"{', '.join(of)}: {part}" for part, of in datasets.items()]
+    keys = " ".join(dict.fromkeys(filter(None, map(colour_key, tables))))
+    yield Text(f"{'; '.join(parts)}. {keys}".rstrip() + "\n", style="dim")
     for table in tables:
         yield Text(takeaway(table), style="bold")
 

@@ -126,12 +126,11 @@ def legend(table: Table) -> str:
 def definitions(table: Table) -> Iterator[str]:
     """Yield what the figures of a table are and how they are tested."""
     seeds = int(table.rows["finished"].max())
-    interval = "mean ± 95 % t-interval" if seeds >= FEWEST_SEEDS else "mean"
-    yield (
-        f"{_metric_legend(table)}; {interval} over {counted(seeds, 'seed')}"
-        if table.main_metrics
-        else ("no metric to show")
-    )
+    if table.main_metrics:
+        yield _metric_legend(table)
+        yield f"{'mean ± 95 % t-interval' if seeds >= FEWEST_SEEDS else 'mean'} over {counted(seeds, 'seed')}"
+    else:
+        yield "no metric to show"
 
     if table.over_items:
         yield "± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds"
