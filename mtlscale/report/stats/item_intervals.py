@@ -34,14 +34,14 @@ def differences(runs: pd.DataFrame, against: str | None) -> pd.DataFrame:
     A replicate draws the same items for all runs, so difficulty that two methods share cancels in their difference.
     """
     complete = _complete(runs)
-    averages = runs.set_index(["method", "seed"])["average"]
+    averages = dict(zip(zip(runs["method"], runs["seed"], strict=True), runs["average"], strict=True))
     others = complete.get(against or "", {})
 
     found = {}
     for method, by_seed in complete.items():
         shared_seeds = sorted(by_seed.keys() & others.keys())
         if shared_seeds and method != against:
-            mean = np.mean([averages[method, seed] - averages[against, seed] for seed in shared_seeds])
+            mean = np.mean([averages[method, seed] - averages[str(against), seed] for seed in shared_seeds])
             found[method] = float(mean), _half_width([by_seed[seed] - others[seed] for seed in shared_seeds])
     names = ["difference_average", "difference_items"]
     return pd.DataFrame.from_dict(found, orient="index", columns=names, dtype=float)
@@ -54,7 +54,8 @@ def item_sides(runs: pd.DataFrame, against: str) -> pd.Series[float]:
     """
     found = differences(runs, against).reindex(runs["method"].unique())
     mean, width = found["difference_average"], found["difference_items"]
-    return np.sign(mean).where(mean.abs() > width, 0.0).where(width.notna())
+    sides: pd.Series[float] = mean / mean.abs()
+    return sides.where(mean.abs() > width, 0.0).where(width.notna())
 
 
 def _complete(runs: pd.DataFrame) -> dict[str, dict[int, np.ndarray]]:

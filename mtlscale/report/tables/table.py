@@ -142,7 +142,7 @@ class Table:
             return self.runs[tested_name(column)]
         values = self.runs[column]
         if self.in_logs(column):
-            return -100.0 * np.log(values)
+            return values.map(math.log) * -100.0
         return values if self.higher(column) else -values
 
     def by_seed(self, values: pd.Series[float]) -> pd.DataFrame:
@@ -172,7 +172,8 @@ class Table:
             """Return [seeds, columns, methods]."""
             scores = self.runs[["seed", "method"]].assign(**of_runs).pivot(index="seed", columns="method")
             values = scores[list(of_runs)].to_numpy(dtype=float).reshape(len(scores), len(columns), len(methods))
-            return values[:, :, is_other] - values[:, :, ~is_other]
+            of_others: np.ndarray = values[:, :, is_other] - values[:, :, ~is_other]
+            return of_others
 
         methods = pd.Index(sorted(self.runs["method"].unique()), name="method")
         is_other = methods != against

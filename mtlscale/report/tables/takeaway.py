@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -70,7 +71,7 @@ def _compared(table: Table) -> Iterator[str]:
 def _best(table: Table, best: str, subject: str) -> str:
     """Return the clause on the best method, which stands for it as the subject of the sentence."""
     rows, reference = table.rows, table.reference
-    row = rows.loc[best]
+    row = _row(table, best)
     size = f"{signed(row[table.order], '+.2f')} %" if table.relative else f"{row[table.order]:.4g}"
     if table.relative and best == table.baseline and len(rows) > 1:
         kind = "method" if subject == best else "network"
@@ -104,7 +105,11 @@ def _best(table: Table, best: str, subject: str) -> str:
     return f"no method is shown to be better than {reference}: {subject} {claim}, but {_doubt(table, best)}{note}"
 
 
-def _tested(row: pd.Series[float]) -> str:
+def _row(table: Table, method: str) -> dict[str, Any]:
+    return dict(zip(map(str, table.rows), table.rows.loc[method], strict=True))
+
+
+def _tested(row: Mapping[str, Any]) -> str:
     p_value = row["p_holm"]
     threshold_note = f", above the threshold of {LEVEL}" if LEVEL <= p_value < _ALMOST else ""
     return f"{counted(int(row['pairs']), 'seed')}, Holm p = {p_value:.2g}{threshold_note}"
@@ -112,7 +117,7 @@ def _tested(row: pd.Series[float]) -> str:
 
 def _doubt(table: Table, method: str) -> str:
     """Return why a tested method is neither better nor worse than the reference."""
-    row, reference = table.rows.loc[method], table.reference
+    row, reference = _row(table, method), table.reference
     basis, width = _tested(row), row["difference_items"]
     if row["verdict"] == SAME and row["p_holm"] >= LEVEL:
         return f"this can be chance ({basis})"
