@@ -140,7 +140,7 @@ def check_verdicts(table: Table) -> None:
 def check_best(table: Table, said: str, shown: list[Column]) -> None:
     """The best is the best row, and no floor while there are networks; where a floor leads, that is said first."""
     scores = tied(table.rows[table.order].dropna())
-    named = re.findall(r"(\w+)(?:, which)? is best by", said)
+    named = re.findall(r"(\w+)(?:, which(?: of the networks)?)? is best by", said)
     if len(scores) > 1 and scores.nunique() == 1:
         assert not named, "nothing is ranked where all are equal"
         assert not any(column.marked("best") for column in shown if column.name == table.order)
@@ -152,6 +152,8 @@ def check_best(table: Table, said: str, shown: list[Column]) -> None:
     towards = 1.0 if table.higher(table.order) else -1.0
     networks = scores.drop(index=list(FLOORS), errors="ignore")
     assert best in networks.index or networks.empty
+    highest = (scores * towards).max() == scores[best] * towards
+    assert highest or "of the networks" in said
     assert scores[best] == ((networks if len(networks) else scores) * towards).max() * towards
 
     floors = scores.drop(index=networks.index)

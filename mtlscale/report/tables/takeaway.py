@@ -39,19 +39,24 @@ def takeaway(table: Table) -> str:
 
 def _compared(table: Table) -> Iterator[str]:
     """Yield the clauses on floors and on the best method, then those on the others in the order of the table."""
-    scores = tied(table.rows[table.order].dropna())
-    networks = scores.drop(index=list(table.floors), errors="ignore")
-    first, best = str(scores.index[0]), str(networks.index[0]) if len(networks) else str(scores.index[0])
+    scores = tied(table.rows[table.order].dropna()) * (-1.0 if table.ascending else 1.0)
+    floors = scores[scores.index.isin(table.floors)]
+    networks = scores.drop(index=floors.index)
+    best, subject = str((networks if len(networks) else scores).index[0]), ""
 
-    if first != best:
-        level = list(networks.index[networks == scores[first]])
-        above = f"no network lies above the {first} floor, {names(level)} at its level" if level else ""
-        yield f"{above or f'every network lies below the {first} floor'}: train longer or tune before comparing"
-    yield _best(table, best, f"of the networks, {best}" if first != best else best)
-    if first == best and 0 < len(networks) < len(scores):
-        floor = str(scores.index.difference(networks.index, sort=False)[0])
-        if below := list(networks.index[networks > scores[floor] if table.ascending else networks < scores[floor]]):
-            yield f"below the {floor} floor: {names(below)}"
+    below: list[str] = []
+    if len(networks) and len(floors):
+        floor, highest = str(floors.index[0]), floors.iloc[0]
+        below = list(networks.index[networks < highest])
+        if not (networks > highest).any():
+            level = names(list(networks.index[networks == highest])) if len(below) < len(networks) else ""
+            finding = f"every network lies below the {floor} floor"
+            finding = f"no network lies above the {floor} floor, {level} at its level" if level else finding
+            yield f"{finding}: train longer or tune before comparing"
+            subject, below = "of the networks, ", []
+    yield _best(table, best, f"{subject}{best}")
+    if below:
+        yield f"below the {floor} floor: {names(below)}"
 
     verdicts, reference = table.rows["verdict"], table.reference
     if reference is None:
@@ -90,7 +95,8 @@ def _best(table: Table, best: str, subject: str) -> str:
         if (rows["verdict"] == BETTER).any():
             return f"{subject} {claim}"
         note = f"; {text}" if (text := detectable_text(table)) else ""
-        return f"no method is shown to be better than {reference}, which {claim}{note}"
+        which = "which of the networks" if subject != best else "which"
+        return f"no method is shown to be better than {reference}, {which} {claim}{note}"
 
     if math.isnan(row["p_holm"]):
         common = counted(int(row["pairs"]), "seed")
