@@ -409,6 +409,40 @@ def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
     assert departure["getmtl"] == 0.003 and departure["mgda"] == 0.4 and math.isnan(departure["cagrad"])
 
 
+def test_equal_weights_that_do_not_sum_to_one_are_another_training(record):
+    """Ascent, a thousandfold step and the sum of the losses keep all tasks alike, too; `stl` shares nothing."""
+
+    def run(method, weight, *, balancer=None, architecture="hps", **fields):
+        epochs = [Epoch(epoch=1, train_loss={}, seconds=0.1, weights=dict.fromkeys("ab", weight))]
+        spec = {"architecture": {"name": architecture}, "balancer": {"name": balancer or method}, "seed": 0}
+        test = {task: {"accuracy": 90.0} for task in "ab"}
+        return record(method, 0, test, spec=spec, epochs=epochs, departure=0.0, **fields)
+
+    records = [
+        run("stl", 1.0, balancer="equal", architecture="stl", shared_parameters=0),
+        run("sum", 1.0, balancer="equal"),
+        run("mmoe", 0.5, balancer="equal", architecture="mmoe"),
+        run("equal", 0.5),
+        run("uncertainty", 0.5),
+        run("ascent", -0.5),
+        run("thousand", 500.0),
+        run("pcgrad", 1.0),
+        run("cross_stitch+mgda", 0.5, balancer="mgda", architecture="cross_stitch"),
+    ]
+    records[1].spec["balancer"]["reduction"] = "sum"
+    table = Leaderboard.from_records(records).tables["digits"]
+    assert table.idle == ("uncertainty", "cross_stitch+mgda")
+    assert [note for note in table.notes if "weight" in note] == [
+        "≈ uncertainty never left equal weighting: weights within 0.0001 % of 1/T, as those of equal",
+        "ascent gave all tasks the same weight, but its weights sum to −1, not 1",
+        "thousand gave all tasks the same weight, but its weights sum to 1000, not 1",
+        "pcgrad gave all tasks the same weight, but its weights sum to 2, not 1",
+        "≈ cross_stitch+mgda never left equal weighting: weights within 0.0001 % of 1/T",
+    ]
+    unknown = [run.model_copy(update={"epochs": []}) for run in records]
+    assert Leaderboard.from_records(unknown).tables["digits"].idle == (), "no weights are recorded"
+
+
 def test_the_picture_names_methods_that_never_left_equal_weighting(record):
     test = {task: {"accuracy": 90.0} for task in "ab"}
     records = [record(m, 0, test, departure=0.0) for m in ("equal", "getmtl")]

@@ -99,7 +99,7 @@ def _run(
     return record(method, seed, tests, epochs=epochs, departure=float(off), **fields)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(board=boards())
 def test_no_sentence_contradicts_a_number_beside_it(record: Callable[..., RunRecord], board: dict[str, Any]) -> None:
     records = records_of(record, board)
