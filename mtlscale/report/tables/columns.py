@@ -27,7 +27,7 @@ SURVIVAL = {
 }
 LAST_STEP = "last step"
 MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
-_BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", OPEN: "few"}
+_BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", OPEN: "open"}
 _VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, OPEN: 1.0, WORSE: 0.0}
 
 

@@ -52,6 +52,7 @@ class Table:
     front: Fronts | None = None  # of the rows with several solutions, if there are any
     idle: tuple[str, ...] = ()  # methods that never left equal weighting, except equal weighting itself
     floors: tuple[str, ...] = ()  # methods that train no network
+    hidden: int = 0  # rows that are left out, for they were not asked for
     test_items: int = 0  # of the task with the most; 0 where that is not recorded
     shared_seeds: int = 0  # the most that a method shares with the reference
     detectable: float = math.nan  # what a method of median spread has to differ by; NaN where no test is made
@@ -125,6 +126,7 @@ class Table:
             failures=self.failures[failed].reset_index(drop=True),
             idle=tuple(method for method in self.idle if method in kept_methods),
             untested=self.untested + dropped_tests,
+            hidden=self.hidden + len(self.rows) - len(kept_methods),
         )
 
     def main_column(self, task: str) -> str:
@@ -190,6 +192,9 @@ class Table:
             sign = pd.Series((verdicts == BETTER).astype(int) - (verdicts == WORSE), index=methods[is_other])
             table_signs[column] = sign.reindex(table_signs.index, fill_value=0)
 
+        if against == self.reference and self.order in table_signs and "verdict" in self.rows:
+            verdict = self.rows["verdict"]  # over all rows, shown or not
+            table_signs[self.order] = (verdict == BETTER).astype(int) - (verdict == WORSE)
         return table_signs
 
     def task_gains(self, against: str) -> tuple[pd.DataFrame, pd.DataFrame]:
