@@ -50,11 +50,10 @@ def _compared(table: Table) -> Iterator[str]:
         below = list(networks.index[networks < highest])
         if not (networks > highest).any():
             level = names(list(networks.index[networks == highest])) if len(below) < len(networks) else ""
-            finding = f"every network {'shown ' if table.hidden else ''}lies below the {floor} floor"
+            shown = "network shown" if table.hidden else "network"
+            finding = f"every {shown} lies below the {floor} floor"
             if level:
-                finding = (
-                    f"no network {'shown ' if table.hidden else ''}lies above the {floor} floor, {level} at its level"
-                )
+                finding = f"no {shown} lies above the {floor} floor, {level} at its level"
             yield f"{finding}: train longer or tune before comparing"
             subject, below = "of the networks, ", []
     yield _best(table, best, f"{subject}{best}")
