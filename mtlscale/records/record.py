@@ -48,6 +48,7 @@ class ItemErrors(BaseModel):
 
     errors: dict[str, float] = Field(default_factory=dict)  # task -> standard error of its main metric
     means: list[float] = Field(default_factory=list)  # replicate -> mean over tasks, where they share one metric
+    count: int = Field(0, exclude_if=lambda count: count == 0)  # items of the task with the most; 0: not recorded
 
 
 class FrontPoint(BaseModel):

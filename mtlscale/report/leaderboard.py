@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 from rich.console import RenderableType
 
 from mtlscale.config import UserError, check_delta, entering, suite_delta
+from mtlscale.config.experiment.experiment import Floor
 from mtlscale.metrics import FIGURES
 from mtlscale.records import RunRecord
 from mtlscale.report.overall.multi_dataset import ROPE, Overall, overall
@@ -30,18 +32,20 @@ from mtlscale.report.stats.frames import (
     value_frame,
 )
 from mtlscale.report.stats.fronts import fronts, higher, is_ray
-from mtlscale.report.stats.item_intervals import intervals
+from mtlscale.report.stats.item_intervals import REPLICATES, intervals
 from mtlscale.report.stats.ties import tied
-from mtlscale.report.tables.caveats import departures, idle, near_zero_notes, resolution, survival
+from mtlscale.report.tables.caveats import near_zero_notes, resolution, smallest, survival
+from mtlscale.report.tables.equal_weights import departures, equal_weights
 from mtlscale.report.tables.gains import deltas, of_same_seed
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
-from mtlscale.report.tables.table import IDLE, Table
+from mtlscale.report.tables.table import Table
 
 # Columns with a score per run; a row has their mean and interval over seeds.
 SCORES = ("average", "last", "delta_i", "delta_flat", "delta_main", "safeness", "relative_error", "total_error", "part")
 
 
+_FLOORS = frozenset(get_args(Floor))
 Planned = Mapping[str, Mapping[str, Collection[int]]]  # data set -> method -> seeds
 
 
@@ -154,14 +158,14 @@ class Leaderboard:
         """
         from rich.console import Group
 
-        from mtlscale.report.formats.terminal import Printed, print_sheet
+        from mtlscale.report.formats.terminal import Printed, conclusions, print_sheet
 
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
             parts.append(Printed(table, wide))
             for comparison in self.comparisons.get(dataset, ()):
                 parts += print_sheet(comparison.sheet)
-        return Group(*parts)
+        return Group(*parts, *conclusions(self.tables.values()))
 
 
 def _finished(records: Iterable[RunRecord]) -> tuple[list[RunRecord], str]:
@@ -234,7 +238,9 @@ def _table(
     figures, front = figure_frame(finished_records, split), fronts(of_rays, split, main, directions)
     directions |= {name: FIGURES[name].higher_is_better for name in map(str, figures)}
     front_scores = pd.DataFrame() if front is None else front.of_runs(runs)
-    runs = pd.concat([runs, scores, values, in_data, figures, front_scores], axis=1)
+    replicates = [np.array([] if record.items is None else record.items.means) for record in finished_records]
+    of_items = pd.Series(replicates, runs.index, dtype=object, name=REPLICATES)
+    runs = pd.concat([runs, scores, values, in_data, figures, front_scores, of_items], axis=1)
     directions |= {UNITS: False, **higher(front)}
 
     order = near_zero.order_without(entries_near_zero, main, scores)
@@ -257,6 +263,8 @@ def _table(
         notes=tuple(notes),
         domains=next((tuple(record.domains) for record in finished_records if record.domains), ()),
         front=front,
+        floors=_floors(records),
+        test_items=max((record.items.count for record in finished_records if record.items is not None), default=0),
     )
     return _with_rows(table, finished_records, all_runs, planned, [*measured, *in_data, *figures, *front_scores])
 
@@ -323,8 +331,9 @@ def _add_gains(
     main: dict[str, str],
     entered: Sequence[tuple[str, str]],
 ) -> None:
-    """Fill in the scores that compare with the baseline: Δ, η and the relative error."""
-    scores.update(deltas(values, references, directions, main, entered))
+    """Fill in the scores that compare with the baseline: Δ with what tests take for it, η and the relative error."""
+    of_runs = deltas(values, references, directions, main, entered)
+    scores[of_runs.columns] = of_runs
     if set(main.values()) == {"accuracy"}:
         errors, reference_errors = (100.0 - _task_mean(frame, main) for frame in (values, references))
         scores["relative_error"] = errors / reference_errors.where(reference_errors > 0)
@@ -343,14 +352,20 @@ def _with_rows(
 
     rows = _method_rows(table, all_runs, counts, metrics)
     rows["run_ids"] = _run_ids(all_runs).reindex(rows.index)
-    rows = rows.join(intervals(finished, table.runs, rows.index, table.reference))
+    rows = rows.join(intervals(table.runs, rows.index, table.reference))
     rows["departure"] = rows.index.map(departures(finished)).astype(float)
     rows = rows.join(survival(finished))
     rows = rows.sort_values(table.order, ascending=table.ascending, na_position="last", kind="stable", key=tied)
 
-    idle_notes = idle(finished)
-    notes = [*resolution(table), *(f"{IDLE} {idle_notes[method]}" for method in rows.index if method in idle_notes)]
-    return replace(table, rows=rows, idle=tuple(idle_notes), notes=(*table.notes, *notes))
+    idle, weight_notes = equal_weights(finished, list(map(str, rows.index)))
+    seeds, detectable = smallest(table, rows)
+    table = replace(table, rows=rows, idle=idle, shared_seeds=seeds, detectable=detectable)
+    return replace(table, notes=(*table.notes, *resolution(table), *weight_notes))
+
+
+def _floors(records: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return the labels of the rows that train no network."""
+    return tuple(dict.fromkeys(record.method for record in records if method_of(record).lower() in _FLOORS))
 
 
 def _label(name: str, done: Sequence[RunRecord]) -> str | None:
@@ -442,5 +457,12 @@ def _tests(table: Table) -> pd.DataFrame:
     if table.reference is None or table.order == "mean_rank":
         columns = ["pairs", "difference", "p_t", "p_wilcoxon", "p_holm", "p_wilcoxon_holm"]
         return pd.DataFrame(np.nan, index=pd.Index([], name="method"), columns=columns).assign(verdict="")
-    scores = table.runs.pivot(index="seed", columns="method", values=table.order)
-    return statistics.paired_tests(scores, table.reference, not table.ascending, table.untested)
+    order = table.order
+    return statistics.paired_tests(
+        table.by_seed(table.runs[order]),
+        table.reference,
+        table.higher(order),
+        table.untested,
+        tested=table.by_seed(table.tested(order)),
+        items=table.item_sides(order, table.reference),
+    )

@@ -74,6 +74,7 @@ def assert_same(run: Run, data: PreparedData, records: dict[str, RunRecord], tra
     if record.items is not None and expected.items is not None:
         assert record.items.errors == pytest.approx(expected.items.errors, rel=2e-5, nan_ok=True)
         assert record.items.means == pytest.approx(expected.items.means, rel=2e-5, nan_ok=True)
+        assert record.items.count == expected.items.count > 0
     for measured, wanted in ((record.metrics, expected.metrics), (record.last, expected.last)):
         assert measured.keys() == wanted.keys()
         for split in wanted:

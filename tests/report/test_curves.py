@@ -7,7 +7,7 @@ from mtlscale.report.stats.statistics import half_width
 
 def test_mean_and_variance_over_tasks_then_mean_over_seeds(record):
     # Training losses of epoch e are 1/e and 2/e in every run; validation is the test value less 1/e.
-    runs = [record("equal", seed, {"a": {"accuracy": 80.0 + seed}, "b": {"accuracy": 90.0}}) for seed in (0, 2)]
+    runs = [record("equal", seed, {"a": {"accuracy": 80.0 + seed}, "b": {"accuracy": 90.0}}) for seed in (0, 1, 2)]
     frame = epoch_frame(runs, ["equal"])
     losses = over_seeds(frame, "train_loss").set_index("epoch")
     assert losses["mean"].tolist() == pytest.approx([1.5, 0.75, 0.5])
@@ -15,8 +15,8 @@ def test_mean_and_variance_over_tasks_then_mean_over_seeds(record):
     variances = over_seeds(frame, "train_loss", "variance").set_index("epoch")
     assert variances["mean"][1] == pytest.approx(np.var([1.0, 2.0]))
     validation = over_seeds(frame, "val").set_index("epoch")
-    assert validation["mean"][1] == pytest.approx(np.mean([84.0, 85.0]))
-    assert validation["ci"][1] == pytest.approx(half_width(np.std([84.0, 85.0], ddof=1), 2))
+    assert validation["mean"][1] == pytest.approx(np.mean([84.0, 84.5, 85.0]))
+    assert validation["ci"][1] == pytest.approx(half_width(np.std([84.0, 84.5, 85.0], ddof=1), 3))
 
 
 def test_epochs_without_validation_leave_no_point(record):

@@ -194,7 +194,7 @@ def test_verdicts_name_the_reference(board_records):
         "getmtl": "better",
         "equal": "",
         "stl": "worse",
-        "mgda": "too few seeds",
+        "mgda": "undecided",
     }
     assert "getmtl is best by Δ" in board.to_markdown()
     assert "better than equal by " in board.to_markdown()
@@ -368,8 +368,8 @@ def test_the_metrics_that_the_papers_tables_have_are_those_of_the_pipelines(reco
     [
         (1, "with one seed no difference can be shown"),
         (2, "with 2 seeds no difference can be shown"),
-        # t of 2 degrees of freedom beyond which 0.045 / 2 tests / 2 lie, times the pooled deviation 0.864, by √3
-        (3, f"differences of Δ below about {6.553 * 0.864 / math.sqrt(3):.2g} points cannot be shown"),
+        # t of 2 degrees of freedom beyond which 0.045 / 2 lie, for stl is found: by the deviation of a, 0.702, by √3
+        (3, f"a method of median spread has to differ from equal by about {4.551 * 0.702 / math.sqrt(3):.2g} points"),
     ],
 )
 def test_the_smallest_difference_that_could_be_shown(record, seeds, said):
@@ -387,7 +387,10 @@ def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
     def run(method, seed, departure, **fields):
         return record(method, seed, {task: {"accuracy": 90.0 + seed} for task in "ab"}, departure=departure, **fields)
 
-    kappa = [Epoch(epoch=1, train_loss={}, seconds=0.1, traces={"kappa": value}) for value in (0.0002, 0.0005)]
+    kappa = [
+        Epoch(epoch=1, train_loss={}, seconds=0.1, traces={"kappa": value}, weights={"a": 0.5, "b": 0.5})
+        for value in (0.0002, 0.0005)
+    ]
     records = [
         *(run("equal", seed, 0.0) for seed in range(2)),
         *(run("getmtl", seed, 0.003 - 0.001 * seed, epochs=kappa) for seed in range(2)),
@@ -398,12 +401,46 @@ def test_methods_that_never_left_equal_weighting_are_marked(record, tmp_path):
     assert board.tables["digits"].idle == ("getmtl",)
     alone = [run.model_copy(update={"main_metrics": {"a": "accuracy"}}) for run in records]
     assert Leaderboard.from_records(alone).tables["digits"].idle == ()  # nothing to balance
-    note = "≈ getmtl never left equal weighting: weights within 0.3 % of 1/T (κ at most 0.0005); its row repeats equal"
+    note = "≈ getmtl never left equal weighting: weights within 0.3 % of 1/T (κ at most 0.0005), as those of equal"
     html = write_report(records, tmp_path, "idle")["html"].read_text(encoding="utf-8")
     for text in (board.to_markdown(), unwrapped(printed(board, 100)), html):
         assert note in text and "getmtl ≈" in text and "mgda ≈" not in text and "cagrad ≈" not in text
     departure = pd.read_csv(io.StringIO(board.to_csv())).set_index("method")["departure"]
     assert departure["getmtl"] == 0.003 and departure["mgda"] == 0.4 and math.isnan(departure["cagrad"])
+
+
+def test_equal_weights_that_do_not_sum_to_one_are_another_training(record):
+    """Ascent, a thousandfold step and the sum of the losses keep all tasks alike, too; `stl` shares nothing."""
+
+    def run(method, weight, *, balancer=None, architecture="hps", **fields):
+        epochs = [Epoch(epoch=1, train_loss={}, seconds=0.1, weights=dict.fromkeys("ab", weight))]
+        spec = {"architecture": {"name": architecture}, "balancer": {"name": balancer or method}, "seed": 0}
+        test = {task: {"accuracy": 90.0} for task in "ab"}
+        return record(method, 0, test, spec=spec, epochs=epochs, departure=0.0, **fields)
+
+    records = [
+        run("stl", 1.0, balancer="equal", architecture="stl", shared_parameters=0),
+        run("sum", 1.0, balancer="equal"),
+        run("mmoe", 0.5, balancer="equal", architecture="mmoe"),
+        run("equal", 0.5),
+        run("uncertainty", 0.5),
+        run("ascent", -0.5),
+        run("thousand", 500.0),
+        run("pcgrad", 1.0),
+        run("cross_stitch+mgda", 0.5, balancer="mgda", architecture="cross_stitch"),
+    ]
+    records[1].spec["balancer"]["reduction"] = "sum"
+    table = Leaderboard.from_records(records).tables["digits"]
+    assert table.idle == ("uncertainty", "cross_stitch+mgda")
+    assert [note for note in table.notes if "weight" in note] == [
+        "≈ uncertainty never left equal weighting: weights within 0.0001 % of 1/T, as those of equal",
+        "ascent gave all tasks the same weight, but its weights sum to −1, not 1",
+        "thousand gave all tasks the same weight, but its weights sum to 1000, not 1",
+        "pcgrad gave all tasks the same weight, but its weights sum to 2, not 1",
+        "≈ cross_stitch+mgda never left equal weighting: weights within 0.0001 % of 1/T",
+    ]
+    unknown = [run.model_copy(update={"epochs": []}) for run in records]
+    assert Leaderboard.from_records(unknown).tables["digits"].idle == (), "no weights are recorded"
 
 
 def test_the_picture_names_methods_that_never_left_equal_weighting(record):

@@ -7,7 +7,7 @@ from scipy import stats
 
 from mtlscale.report.stats.statistics import (
     BETTER,
-    FEW,
+    OPEN,
     SAME,
     WORSE,
     half_width,
@@ -79,7 +79,7 @@ def test_only_shared_seeds_are_compared():
     assert table["p_t"]["up"] == pytest.approx(stats.ttest_rel(frame["up"][2:], frame["equal"][2:]).pvalue)
     frame.loc[[2, 3], "up"] = np.nan
     table = paired_tests(frame, "equal")
-    assert table["verdict"]["up"] == FEW and np.isnan(table["p_t"]["up"])
+    assert table["verdict"]["up"] == OPEN and np.isnan(table["p_t"]["up"])
     # A method that is not tested does not make the others' correction harder.
     assert table["p_holm"]["down"] == pytest.approx(2 * table["p_t"]["down"])
 
@@ -119,9 +119,28 @@ def test_many_tables_at_once_are_judged_as_one_by_one():
 
 def test_smallest_difference_is_the_threshold_of_the_verdict():
     noise = np.array([-1.0, 0.0, 1.0, 0.5, -0.5])
-    least = smallest_difference([noise.std(ddof=1)] * 3, 5, 3)
+    least = smallest_difference(noise.std(ddof=1), 5, 3)
     for factor, verdict in ((0.99, SAME), (1.01, BETTER)):
         frame = pd.DataFrame({"a": 0 * noise, "b": noise + factor * least, "c": noise, "d": -noise})
         assert paired_tests(frame, "a")["verdict"]["b"] == verdict
-    assert np.isnan(smallest_difference([1.0], 2, 1)) and np.isnan(smallest_difference([], 5, 0))
-    assert smallest_difference([0.0], 3, 1) == np.inf and smallest_difference([0.0], 6, 1) == 0
+    assert np.isnan(smallest_difference(1.0, 2, 1)) and np.isnan(smallest_difference(np.nan, 5, 1))
+    assert smallest_difference(0.0, 3, 1) == np.inf and smallest_difference(0.0, 6, 1) == 0
+
+
+def test_a_verdict_needs_seeds_and_test_items():
+    """Rows: p below and above the level, and no test; columns: items not recorded, and 0, better and worse by them."""
+    items = np.array([np.nan, 0.0, 1.0, -1.0])
+    found = [judged(2.0, p, items).tolist() for p in (0.01, 0.2, np.nan)]
+    assert found == [[BETTER, SAME, BETTER, OPEN], [SAME, SAME, OPEN, OPEN], [OPEN] * 4]
+    assert judged(-2.0, 0.01, items).tolist() == [WORSE, SAME, OPEN, WORSE] and judged(0.0, 0.01) == SAME
+
+
+def test_logarithms_are_tested_in_place_of_what_is_shown():
+    errors = pd.DataFrame({"equal": [1.0, 1.0, 1.0, 1.0], "five times": [5.0, 6.0, 4.5, 20.0]})
+    table = paired_tests(errors, "equal", False, tested=-np.log(errors))
+    assert paired_tests(errors, "equal", False)["verdict"]["five times"] == SAME
+    assert table["verdict"]["five times"] == WORSE and table["difference"]["five times"] == pytest.approx(7.875)
+    # The mean of these errors lies above the reference's, that of their logarithms far below: neither is said.
+    few = pd.DataFrame({"equal": np.ones(9), "odd": [9.0, *[1e-3] * 8]})
+    told = paired_tests(few, "equal", False, tested=-np.log(few))
+    assert told["p_holm"]["odd"] < 0.045 and told["difference"]["odd"] > 0 and told["verdict"]["odd"] == SAME

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 
+from mtlscale.records import ItemErrors
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.stats.statistics import half_width
+from mtlscale.report.stats.statistics import half_width, paired_tests
 from mtlscale.report.tables.caveats import legend
+from mtlscale.report.tables.columns import columns
 from mtlscale.report.tables.takeaway import takeaway
 
 NOISE = np.array([0.0, 0.4, -0.3, 0.2, -0.3])
@@ -41,15 +43,15 @@ def test_nothing_told_says_what_could_have_been(record):
     assert said.startswith("On digits, no method is shown to be better than equal: one is best by average (80.2), but")
     assert (
         "but this can be chance (5 seeds, Holm p = " in said
-        and "and 5 seeds cannot show differences below about" in said
+        and "; with 5 seeds, a method of median spread has to differ from equal by about" in said
     )
-    assert said.endswith(" points; two cannot be told from equal.")
+    assert said.endswith(" points of the average; two cannot be told from equal.")
 
 
 def test_the_reference_may_be_the_best(record):
     equal = 80.0 + NOISE
     said = told(record, {"equal": equal, "one": equal - 0.2 + NOISE[::-1], "two": equal - 0.3 - NOISE[::-1]})
-    assert "no method is shown to be better than equal, which is best by average (80); 5 seeds cannot show" in said
+    assert "no method is shown to be better than equal, which is best by average (80); with 5 seeds, a method" in said
     assert said.endswith("; the other two cannot be told from equal.")
 
 
@@ -69,7 +71,7 @@ def test_few_seeds_are_no_test(record, seeds):
 def test_smaller_is_better_and_has_a_unit_of_its_own(record):
     equal = 0.30 + 0.01 * NOISE
     said = told(record, {"equal": equal, "good": equal - 0.1 + 0.001 * NOISE[::-1]}, "abs_err")
-    assert "good is best by average (0.2), better than equal by 0.100 ± 0.000 (5 seeds" in said
+    assert "good is best by average (0.2), better than equal by 0.100 (40.6 ± 0.78 log points, 5 seeds" in said
 
 
 def test_without_a_reference_and_without_a_number(record, board_records):
@@ -100,3 +102,86 @@ def test_the_legend_names_what_the_average_is_of_and_why_the_threshold_is_below_
     said = legend(next(iter(Leaderboard.from_records(records).tables.values())))
     assert said.startswith("average: test accuracy in %, mean over 2 tasks; mean ± 95 % t-interval over 3 seeds; ")
     assert "a p below 0.045 counts (at 0.05, tests on small test sets err more often than 5 in 100 times)" in said
+
+
+HARD = np.linspace(-3.0, 3.0, 50)  # what test items add to the replicates of every method
+
+
+def table_of(record, runs, metric="accuracy", shifts=None, **fields):
+    """The table of method -> its scores by seed; `shifts`: method -> what its replicates have beside all others'."""
+    records = []
+    for method, scores in runs.items():
+        for seed, value in enumerate(scores):
+            means = (value + HARD + (shifts or {}).get(method, 0.0)).tolist()
+            items = None if shifts is None else ItemErrors(means=means, count=fields.get("count", 50))
+            records.append(record(method, seed, {"a": {metric: float(value)}}, items=items))
+    return next(iter(Leaderboard.from_records(records).tables.values()))
+
+
+def test_one_prediction_more_in_every_seed_is_not_worse(record):
+    """The seeds alone would say so; the interval over test items holds 0."""
+    equal = np.array([93.43, 93.27, 93.11])
+    items = {"one": HARD / 20}
+    found = table_of(record, {"equal": equal, "one": equal - np.array([0.156, 0.157, 0.157])}, shifts=items)
+    row = found.rows.loc["one"]
+    assert row["p_holm"] < 0.045 and abs(row["difference_average"]) < row["difference_items"]
+    assert row["verdict"] == "not distinguishable" and "one cannot be told from equal" in takeaway(found)
+    up = table_of(record, {"equal": equal, "one": equal + np.array([0.156, 0.157, 0.157])}, shifts=items)
+    assert "but other test items could undo it (3 seeds, Holm p = " in takeaway(up)
+    assert "; average +0.16 ± 0.17 over test items)" in takeaway(up)
+
+
+def test_what_test_items_show_and_seeds_do_not_is_undecided(record):
+    runs = {"equal": [80.0, 83.0, 79.0], "up": [86.0, 84.0, 83.5], "down": [70.0, 80.0, 76.0]}
+    found = table_of(record, runs, shifts={"up": 0.1 * HARD, "down": 0.1 * HARD})
+    assert found.rows["verdict"][["up", "down"]].tolist() == ["undecided"] * 2
+    said = takeaway(found)
+    assert "up is best by average (84.5), but it is undecided: test items tell it from equal, seeds do not (" in said
+    assert said.endswith("; undecided against equal: down.") and "cannot be told from" not in said
+    assert "undecided: seeds and test items do not agree" in legend(found)
+
+
+def test_five_times_the_error_is_worse_however_noisy_the_baseline(record):
+    """The relative gains of a noisy baseline hide it from a t-test; logarithms do not."""
+    runs = {
+        "stl": [0.10, 0.35, 0.18],
+        "equal": [0.203, 0.21, 0.195],
+        "network": [0.21, 0.2, 0.2],
+        "constant": [1.012, 1.0, 1.02],
+    }
+    found = table_of(record, runs, "abs_err")
+    assert found.order == "delta_i" and found.rows["verdict"]["constant"] == "worse"
+    scores = found.by_seed(found.runs["delta_i"])
+    assert paired_tests(scores, "equal")["verdict"]["constant"] == "not distinguishable", "as relative gains"
+    assert "errors as log ratios" in legend(found) and "log points of Δ" in legend(found)
+    assert found.signs(["delta_i", "a.abs_err"], "equal").loc["constant"].tolist() == [-1, -1]
+
+
+def test_networks_below_a_floor_are_said_first(record):
+    equal = 80.0 + NOISE
+    below = told(record, {"equal": equal, "mine": equal - 1, "linear": 83 + 0 * NOISE, "constant": 50 + 0 * NOISE})
+    assert below == (
+        "On digits, every network lies below the linear floor: train longer or tune before comparing; of the networks, "
+        "equal is best by average (80); better than equal: linear; worse than equal: constant; mine cannot be told "
+        "from equal."
+    )
+    alike = told(record, {"equal": equal, "mine": equal - 1, "linear": equal + 2})
+    assert "better than equal, which of the networks is best by average (80)" in alike
+    level = told(record, {"equal": equal, "mine": equal - 1, "constant": equal})
+    assert level.startswith("On digits, no network lies above the constant floor, equal at its level: train longer or")
+    above = told(record, {"equal": equal, "mine": equal - 5, "linear": equal - 2, "constant": equal - 20})
+    assert "lies below" not in above and "; below the linear floor: mine; " in above
+
+
+def test_nothing_to_compare_is_said_alone(record):
+    zeros = table_of(record, {method: [0.0] * 3 for method in ("stl", "equal", "mine", "constant")})
+    assert takeaway(zeros) == "On digits, all 4 methods are equal in the average (0): no order."
+    assert not any(column.marked("best") for column in columns(zeros))
+    one = table_of(record, {"equal": [0.0, 0.0, 0.0], "mine": [100.0] * 3}, shifts={}, count=1)
+    assert takeaway(one) == "On digits, 1 test item: nothing to compare."
+    assert one.rows["verdict"]["mine"] == "not distinguishable"
+
+
+def test_two_seeds_have_no_interval(record):
+    rows = table_of(record, {"equal": [81.5, 99.0], "mine": [70.0, 71.0]}).rows
+    assert rows["average_ci"].isna().all() and rows["average"]["equal"] == 90.25

@@ -59,9 +59,11 @@ def test_classes_are_halves_of_the_training_labels_and_errors_are_percent() -> N
 
 
 def test_gains_are_relative_to_the_single_task_of_the_draw() -> None:
-    found = {(9, "", 0): np.array([1.0, 2.0]), (9, "same", 5): np.array([0.9, 1.6])}
+    found = {(9, "", 0): np.array([1.0, 2.0, 2.0]), (9, "same", 5): np.array([0.9, 1.6, 1.7])}
     [(key, (mean, half))] = figure3.gains(found).items()
-    assert key == (9, "same", 5) and mean == pytest.approx(15.0) and half == pytest.approx(12.706 * 5.0, rel=1e-4)
+    assert (
+        key == (9, "same", 5) and mean == pytest.approx(15.0) and half == pytest.approx(4.3027 * 5.0 / 3**0.5, rel=1e-4)
+    )
 
 
 def test_the_printed_shape_is_a_gain_of_the_same_and_a_loss_of_another_covariance() -> None:

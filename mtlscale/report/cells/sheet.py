@@ -13,6 +13,7 @@ import numpy as np
 
 from mtlscale.records import NEAR_ZERO, ROUNDING
 from mtlscale.report.cells.number_format import EMPTY, signed
+from mtlscale.report.stats.ties import tied
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,8 +162,8 @@ def number_column(
 
 
 def _best(values: pd.Series[float], higher: bool | None) -> float:
-    if higher is None or values.notna().sum() < 2:
-        return math.nan
+    if higher is None or tied(values.dropna()).nunique() < 2:
+        return math.nan  # of one value, or of equal ones, none is best
     return float(values.max() if higher else values.min())
 
 

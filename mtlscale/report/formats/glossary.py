@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL
+from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, OPEN
 from mtlscale.report.tables.columns import LAST_STEP
 from mtlscale.report.tables.table import IDLE, Table
 
@@ -19,7 +19,9 @@ _TERMS = {
     "± items": "Half the 95 % interval that comes from the choice of test items, by a bootstrap over them.",
     "rank": "Mean over tasks of a method's place by the main metric; 1 is best.",
     "better, worse, not distinguishable": "What a paired t-test over seeds says of a difference to the reference at "
-    f"level {LEVEL}, after Holm's correction for all methods; with fewer than {FEWEST_SEEDS} seeds there is no test.",
+    f"level {LEVEL}, after Holm's correction for all methods. Better and worse also need an interval over test items "
+    "without 0, where there is one.",
+    OPEN: f"Neither: seeds and test items do not agree, or fewer than {FEWEST_SEEDS} seeds leave nothing to test.",
     "p": "How often a difference at least as large would come out if there were none, Holm-corrected.",
     "diverged": "A run whose loss or parameters were no numbers any more. It counts in no mean.",
     LAST_STEP: "Test score after the last step of training, which papers on adaptation between domains report: nothing "
@@ -28,7 +30,7 @@ _TERMS = {
     "chosen epoch": "The epoch with the best validation score; test metrics are of it.",
     "Pareto front": "The methods that no other is at least as good as at no higher cost.",
     "step ×": "Median time of a training step, as a ratio to the reference.",
-    IDLE: "The method never left equal weighting, so that its row repeats it.",
+    IDLE: "The method never left equal weighting: its weights stayed at 1/T.",
 }
 
 SEARCH = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mtlscale.report.cells.grid import Grid
 from mtlscale.report.cells.sheet import Column, Sheet
-from mtlscale.report.tables.caveats import colour_key, failures, legend
+from mtlscale.report.tables.caveats import colour_key, definitions, failures
 from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns
 from mtlscale.report.tables.sheets import names_of
 from mtlscale.report.tables.takeaway import takeaway
@@ -26,7 +26,7 @@ HINT = "`mtlscale leaderboard` shows all with --wide or --format csv."
 
 @dataclass(frozen=True)
 class Printed:
-    """Tables of a data set no wider than the console, then failures, summary and legend; `wide` adds details."""
+    """Tables of a data set no wider than the console, then notes and failures; `wide` adds details."""
 
     table: Table
     wide: bool = False
@@ -53,9 +53,23 @@ class Printed:
             yield Text(f"Not shown for want of room: {', '.join(hidden)}. {HINT}", style="dim")
         for method, seed, status, error in failures(table):
             yield Text.assemble((f"{status} ", "red"), f"{method}, seed {seed}: {error}")
+        if table.notes:
+            yield Text(f"{'; '.join(table.notes)}.\n", style="dim")
 
+
+def conclusions(tables: Collection[Table]) -> Iterator[RenderableType]:
+    """Yield what stands below all tables: each part of a legend once, then the takeaway of each data set."""
+    from rich.text import Text
+
+    datasets: dict[str, list[str]] = {}
+    for table in tables:
+        for part in definitions(table):
+            datasets.setdefault(part, []).append(table.dataset)
+    parts = [part if len(of) == len(tables) else f"{', '.join(of)}: {part}" for part, of in datasets.items()]
+    keys = " ".join(dict.fromkeys(filter(None, map(colour_key, tables))))
+    yield Text(f"{'; '.join(parts)}. {keys}".rstrip() + "\n", style="dim")
+    for table in tables:
         yield Text(takeaway(table), style="bold")
-        yield Text(f"{legend(table)} {colour_key(table)}\n", style="dim")
 
 
 def print_sheet(sheet: Sheet) -> Iterator[RenderableType]:

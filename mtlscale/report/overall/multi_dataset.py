@@ -26,7 +26,6 @@ from mtlscale.report.tables.table import Table
 ROPE = 1.0  # largest difference without practical meaning, in points of Δ or of a metric in percent
 SURE = 0.95  # posterior probability of a verdict
 BETTER, SAME, WORSE, OPEN = "better", "equivalent", "worse", "undecided"
-FEWEST_FOR_INTERVAL = 3  # data sets: two make an interval of 12.7 standard errors
 # Cost of `Overall.rows` -> the table's column, and the column of the reference's row that divides it.
 COSTS = {
     "parameters": ("parameters", "parameters"),
@@ -198,7 +197,7 @@ def _gains(table: Table, quality: str) -> pd.Series[float]:
 
 def _interval(gains: pd.DataFrame) -> pd.Series[float]:
     counts = gains.notna().sum(axis=1)
-    return pd.Series(half_width(gains.std(axis=1), counts), index=gains.index).where(counts >= FEWEST_FOR_INTERVAL)
+    return pd.Series(half_width(gains.std(axis=1), counts), index=gains.index)
 
 
 def _worst(tables: Mapping[str, Table], methods: pd.Index) -> pd.DataFrame:

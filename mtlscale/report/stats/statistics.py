@@ -19,11 +19,11 @@ from mtlscale.report.stats.ties import tied
 LEVEL = 0.045
 FEWEST_SEEDS = 3  # shared by a method and the reference; with fewer, no test is made
 
-BETTER, WORSE, SAME, FEW = "better", "worse", "not distinguishable", "too few seeds"
+BETTER, WORSE, SAME, OPEN = "better", "worse", "not distinguishable", "undecided"
 
 
 def half_width(deviation: ArrayLike, count: ArrayLike, confidence: float = 0.95) -> NDArray[np.float64]:
-    """Return half the t-interval of a mean; NaN below two values.
+    """Return half the t-interval of a mean; NaN below three values, as two make one of 12.7 standard errors.
 
     Args:
         deviation: Sample standard deviations (ddof 1).
@@ -35,7 +35,7 @@ def half_width(deviation: ArrayLike, count: ArrayLike, confidence: float = 0.95)
     deviation, count = np.asarray(deviation, dtype=float), np.asarray(count, dtype=float)
     enough = np.maximum(count, 2)
     width = stats.t.ppf(0.5 + confidence / 2, enough - 1) * deviation / np.sqrt(enough)
-    return np.where(count >= 2, width, np.nan)
+    return np.where(count >= FEWEST_SEEDS, width, np.nan)
 
 
 def holm(p_values: ArrayLike, missing: int = 0) -> NDArray[np.float64]:
@@ -84,65 +84,97 @@ def t_test(differences: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(count >= FEWEST_SEEDS, p_values, np.nan)
 
 
-def judged(difference: ArrayLike, p_holm: ArrayLike, higher_is_better: bool = True) -> NDArray[np.str_]:
-    """Return the verdicts on mean differences to a reference, from their corrected p-values."""
-    difference, p_holm = np.asarray(difference, dtype=float), np.asarray(p_holm, dtype=float)
-    better = (difference > 0) == higher_is_better
-    return np.select([np.isnan(p_holm), p_holm >= LEVEL, better], [FEW, SAME, BETTER], WORSE)
+def judged(gain: ArrayLike, p_holm: ArrayLike, items: ArrayLike = math.nan) -> NDArray[np.str_]:
+    """Return the verdicts on mean gains over a reference: better and worse need seeds and test items that agree.
+
+    Args:
+        gain: Mean differences, positive where a method is better.
+        p_holm: Their corrected p-values over seeds; NaN where there is no test.
+        items: What test items alone show: 1 better, -1 worse, 0 neither, NaN where that is not recorded.
+    """
+    side, p_holm, items = np.sign(gain), np.asarray(p_holm, dtype=float), np.asarray(items, dtype=float)
+    shown = (p_holm < LEVEL) & (side != 0) & (np.isnan(items) | (items == side))
+    some_items = ~np.isnan(items) & (items != 0)
+    return np.select([shown & (side > 0), shown, np.isnan(p_holm) | some_items], [BETTER, WORSE, OPEN], SAME)
 
 
-def smallest_difference(deviation: ArrayLike, pairs: int, tests: int) -> float:
-    """Return the mean difference below which the first of Holm's steps finds none; NaN where no test is made.
+def smallest_difference(deviation: float, pairs: int, tests: int) -> float:
+    """Return the mean difference below which a t-test finds none; NaN where no test is made.
 
     Without spread the p-value is that of flipping signs: any difference is found (0), or none (infinity).
 
     Args:
-        deviation: Sample standard deviations [methods] of paired differences, which are pooled.
+        deviation: The sample standard deviation of paired differences.
         pairs: The number of paired seeds.
-        tests: The number of tests that are corrected for.
+        tests: The number of tests that the p-value is multiplied by.
     """
     from scipy import stats
 
-    variances = np.asarray(deviation, dtype=float) ** 2
-    if pairs < FEWEST_SEEDS or tests < 1 or not (~np.isnan(variances)).any():
+    if pairs < FEWEST_SEEDS or tests < 1 or math.isnan(deviation):
         return math.nan
-
-    pooled = math.sqrt(float(np.nanmean(variances)))
-    if pooled == 0:
+    if deviation == 0:
         return 0.0 if tests * 2.0 ** (1 - pairs) < LEVEL else math.inf
-    return float(stats.t.isf(LEVEL / tests / 2, pairs - 1)) * pooled / math.sqrt(pairs)
+    return float(stats.t.isf(LEVEL / tests / 2, pairs - 1)) * deviation / math.sqrt(pairs)
 
 
-def paired_tests(scores: pd.DataFrame, reference: str, higher_is_better: bool = True, missing: int = 0) -> pd.DataFrame:
-    """Test every method against the reference on the seeds both have; `missing`: as of `holm`.
+def paired_tests(
+    scores: pd.DataFrame,
+    reference: str,
+    higher_is_better: bool = True,
+    missing: int = 0,
+    *,
+    tested: pd.DataFrame | None = None,
+    items: pd.Series[float] | None = None,
+) -> pd.DataFrame:
+    """Test every method against the reference on the seeds both have.
+
+    Args:
+        scores: The scores that are shown.
+        reference: The method that the others are compared with.
+        higher_is_better: Of these scores.
+        missing: As of `holm`.
+        tested: The scores that tests are made on where these are others, such as logarithms; higher is better.
+        items: What test items show of each method, as of `judged`.
 
     Returns:
-        One row per method: `pairs` (seeds shared), `difference` (mean), `p_t` and `p_wilcoxon` (two-sided), `p_holm`
-        (of the t-tests, corrected over all methods tested), `p_wilcoxon_holm` and `verdict`, "" for the reference. The
-        verdict goes by the t-test: with five seeds or fewer no test of signs or ranks can fall below 0.05.
+        One row per method: `pairs` (seeds shared), `difference` (mean of the scores shown), `p_t` and `p_wilcoxon`
+        (two-sided), `p_holm` (of the t-tests, corrected over all methods tested), `p_wilcoxon_holm` and `verdict`, ""
+        for the reference. The verdict goes by the t-test: with five seeds or fewer no test of signs or ranks can fall
+        below 0.05.
     """
+    sign = 1.0 if higher_is_better else -1.0
     differences = scores.drop(columns=reference).sub(scores[reference], axis=0)
+    gains = sign * differences
+    if tested is not None:
+        gains = tested.drop(columns=reference).sub(tested[reference], axis=0)
 
     table = pd.DataFrame(index=scores.columns, columns=["difference", "p_t", "p_wilcoxon"], dtype=float)
     table.insert(0, "pairs", scores.notna().mul(scores[reference].notna(), axis=0).sum())
     table.loc[differences.columns, "difference"] = differences.mean()
-    table.loc[differences.columns, "p_t"] = t_test(differences.to_numpy())
+    table.loc[gains.columns, "p_t"] = t_test(gains.to_numpy())
 
     # Methods with the same seeds are tested in one call: a thousand rows cost as much as a few.
     available: dict[bytes, list[Any]] = {}
-    for method in differences.columns:
-        available.setdefault(differences[method].notna().to_numpy().tobytes(), []).append(method)
+    for method in gains.columns:
+        available.setdefault(gains[method].notna().to_numpy().tobytes(), []).append(method)
     for methods in available.values():
-        sample = differences[methods].dropna().to_numpy()
+        sample = gains[methods].dropna().to_numpy()
         if len(sample) >= FEWEST_SEEDS:
             table.loc[methods, "p_wilcoxon"] = _wilcoxon(sample)
 
     table["p_holm"] = holm(table["p_t"], missing)
     table["p_wilcoxon_holm"] = holm(table["p_wilcoxon"], missing)
-    table["verdict"] = judged(table["difference"], table["p_holm"], higher_is_better)
+
+    agreed = agreeing(sign * table["difference"], gains.mean().reindex(table.index))
+    table["verdict"] = judged(agreed, table["p_holm"], math.nan if items is None else items.reindex(table.index))
     table.loc[reference, "verdict"] = ""
 
     return table
+
+
+def agreeing(shown: ArrayLike, tested: ArrayLike) -> NDArray[np.float64]:
+    """Return the gains that are shown, 0 where those that are tested have the other sign."""
+    return np.where(np.sign(shown) == np.sign(tested), shown, 0.0)
 
 
 def _wilcoxon(differences: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,52 +5,63 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import METRICS
 from mtlscale.records import RunRecord
 from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, names
 from mtlscale.report.stats.near_zero import Entry
-from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, smallest_difference
+from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, OPEN, smallest_difference
 from mtlscale.report.tables.columns import SURVIVAL, unit_text
 from mtlscale.report.tables.table import Table
 
 _MOST_TASKS = 3  # in a note
-RELATIVE_MARGIN = 0.01  # relative distance to equal weights: methods that never went further did not act
 
 
-def smallest(table: Table) -> tuple[int, float]:
-    """Return the most seeds that a method shares with the reference, and the smallest difference they could show.
+def smallest(table: Table, rows: pd.DataFrame) -> tuple[int, float]:
+    """Return the most seeds shared with the reference, and what a method of median spread has to differ from it by.
 
-    The difference is one of the column that the tests are made on; (0, NaN) where no test is made.
+    It is the t-test's threshold at the step of Holm's correction that comes after the methods whose difference is
+    found, in the numbers that tests compare: none of those differs by less with that spread. (0, NaN) where no test is
+    made; floors, which seeds hardly move, do not count.
     """
     if table.reference is None or table.order == "mean_rank":
         return 0, math.nan
 
-    scores = table.runs.pivot(index="seed", columns="method", values=table.order)
-    differences = scores.drop(columns=table.reference).sub(scores[table.reference], axis=0)
-
+    gains = table.by_seed(table.tested(table.order))
+    differences = gains.drop(columns=table.reference).sub(gains[table.reference], axis=0)
     pairs = differences.notna().sum()
     seeds = int(pairs.max()) if len(pairs) else 0
-    tests = int((pairs >= FEWEST_SEEDS).sum()) + table.untested
-    return seeds, smallest_difference(differences.std()[pairs == seeds], seeds, tests) if seeds else math.nan
+
+    spreads = differences.std()
+    spreads = spreads.where(spreads > 1e-12 * differences.abs().max(), 0.0)  # rounding is no spread
+    spreads = spreads[(pairs == seeds) & ~pairs.index.isin(table.floors)].sort_values()
+    if spreads.empty or seeds == 0:
+        return seeds, math.nan
+    p_values = rows["p_holm"]
+    tests = int(p_values.notna().sum()) + table.untested - int((p_values < LEVEL).sum())
+    return seeds, smallest_difference(float(spreads.iloc[(len(spreads) - 1) // 2]), seeds, max(1, tests))
 
 
 def resolution(table: Table) -> list[str]:
-    """Return the note on the smallest difference to the reference that the seeds could show, if there is one."""
-    seeds, difference = smallest(table)
-    if seeds == 0 or difference == 0:
+    """Return the note on the difference to the reference that the seeds can show, if there is one."""
+    seeds = table.shared_seeds
+    if seeds == 0:
         return []
     if seeds < FEWEST_SEEDS:
         return [f"with {counted(seeds, 'seed') if seeds > 1 else 'one seed'} no difference can be shown"]
+    if math.isinf(table.detectable):
+        return [f"a difference that is the same in all of {seeds} seeds cannot be shown"]
+    return [text] if (text := detectable_text(table)) else []
 
-    score_name = SCORE_NAMES[table.order]
-    if math.isinf(difference):
-        return [f"with {seeds} seeds that differ by nothing, no difference of {score_name} can be shown"]
-    return [
-        f"with {seeds} seeds, differences of {score_name} below about {about(difference, unit(table))} cannot be shown"
-    ]
+
+def detectable_text(table: Table) -> str:
+    """Return what a method of median spread has to differ by from the reference; "" where that is not known."""
+    if not 0 < table.detectable < math.inf:
+        return ""
+    size = about(table.detectable, "log point" if table.in_logs(table.order) else unit(table))
+    needed = f"has to differ from {table.reference} by about {size} of {SCORE_NAMES[table.order]}"
+    return f"with {table.shared_seeds} seeds, a method of median spread {needed}"
 
 
 def unit(table: Table) -> str:
@@ -90,19 +101,6 @@ def near_zero_notes(
         yield f"rows are sorted and tested by {column_name}, the main metric of each task, instead"
 
 
-def departures(records: Sequence[RunRecord]) -> dict[str, float]:
-    """Return method -> how far its finished runs went from equal weighting at most.
-
-    Methods are left out if one of their finished runs does not record it.
-    """
-    largest: dict[str, float] = {}
-    for record in records:
-        if record.status == "finished":
-            value = math.nan if record.departure is None else record.departure
-            largest[record.method] = float(np.maximum(largest.get(record.method, 0.0), value))  # NaN stays
-    return {method: value for method, value in largest.items() if not math.isnan(value)}
-
-
 def survival(records: Sequence[RunRecord]) -> pd.DataFrame:
     """Return method x cosine: the means over runs of what balancing changed in the optimiser's steps."""
     entries = [
@@ -114,33 +112,6 @@ def survival(records: Sequence[RunRecord]) -> pd.DataFrame:
     return frame.astype(float).groupby(level=0).mean()
 
 
-def idle(records: Sequence[RunRecord]) -> dict[str, str]:
-    """Return the methods that never left equal weighting, though they are not equal weighting: label -> note."""
-    # With one task there is nothing to balance, except perhaps in an earlier search.
-    specs = {record.method: record.spec.get("balancer", "equal") for record in records if len(record.main_metrics) > 1}
-    balancers = {
-        method: spec.get("name", "equal") if isinstance(spec, dict) else spec for method, spec in specs.items()
-    }
-    equal_method = next((method for method, name in balancers.items() if name == "equal"), None)
-    repeats = "its row repeats equal weighting" if equal_method is None else f"its row repeats {equal_method}"
-
-    notes = {}
-    for method, departure in departures(records).items():
-        if departure < RELATIVE_MARGIN and balancers.get(method, "equal") != "equal":
-            kappas = [
-                abs(float(kappa))
-                for record in records
-                if record.method == method
-                for epoch in record.epochs
-                if isinstance(kappa := epoch.traces.get("kappa"), int | float) and math.isfinite(kappa)
-            ]
-            kappa = f" (κ at most {max(kappas):.2g})" if kappas else ""
-            share = f"{100 * departure:.2g} %" if departure >= 1e-6 else "0.0001 %"
-            notes[method] = f"{method} never left equal weighting: weights within {share} of 1/T{kappa}; {repeats}"
-
-    return notes
-
-
 def failures(table: Table) -> list[tuple[str, int, str, str]]:
     """Return (method, seed, status, cause) of each run that did not finish."""
     rows = table.failures[["method", "seed", "status", "error"]].values.tolist()
@@ -149,24 +120,33 @@ def failures(table: Table) -> list[tuple[str, int, str, str]]:
 
 def legend(table: Table) -> str:
     """Return the legend of the figures: split, metric, intervals, tests, and missing parts."""
-    seeds = table.rows["finished"].max()
-    parts = [
-        f"{_metric_legend(table)}; mean ± 95 % t-interval over {seeds} seed{'s' if seeds != 1 else ''}"
-        if table.main_metrics
-        else "no metric to show"
-    ]
+    return "; ".join([*definitions(table), *table.notes]) + "."
+
+
+def definitions(table: Table) -> Iterator[str]:
+    """Yield what the figures of a table are and how they are tested."""
+    seeds = int(table.rows["finished"].max())
+    if table.main_metrics:
+        yield _metric_legend(table)
+        yield f"{'mean ± 95 % t-interval' if seeds >= FEWEST_SEEDS else 'mean'} over {counted(seeds, 'seed')}"
+    else:
+        yield "no metric to show"
 
     if table.over_items:
-        parts.append("± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds")
+        yield "± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds"
     if table.baseline:
-        parts.append(f"Δ and η over {table.entered} against {table.baseline} of the same seed")
-    if table.reference and table.order != "mean_rank":
-        parts.append(
-            f"paired t-tests of {SCORE_NAMES[table.order]} against {table.reference}, Holm-corrected; "
-            f"a p below {LEVEL} counts (at 0.05, tests on small test sets err more often than 5 in 100 times)"
-        )
+        yield f"Δ and η over {table.entered} against {table.baseline} of the same seed"
+    if table.reference is None or table.order == "mean_rank":
+        return
 
-    return "; ".join([*parts, *table.notes]) + "."
+    in_logs = ", errors as log ratios (10 log points are about 10 %)," if table.in_logs(table.order) else ""
+    yield f"paired t-tests of {SCORE_NAMES[table.order]}{in_logs} against {table.reference}, Holm-corrected"
+    yield f"a p below {LEVEL} counts (at 0.05, tests on small test sets err more often than 5 in 100 times)"
+    if table.over_items:
+        yield (
+            f"better and worse also need an interval of − {table.reference} ± items without 0 on that side; "
+            f"{OPEN}: seeds and test items do not agree, or there are fewer than {FEWEST_SEEDS} seeds"
+        )
 
 
 def _metric_legend(table: Table) -> str:

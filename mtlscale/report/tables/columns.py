@@ -14,7 +14,7 @@ from mtlscale.metrics import FIGURES, metric_info
 from mtlscale.report.cells.number_format import EMPTY, SCORE_NAMES, decimals
 from mtlscale.report.cells.sheet import Block, Column, TableCell, number_column
 from mtlscale.report.stats.frames import units_column
-from mtlscale.report.stats.statistics import BETTER, FEW, LEVEL, SAME, WORSE
+from mtlscale.report.stats.statistics import BETTER, LEVEL, OPEN, SAME, WORSE
 
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
@@ -27,8 +27,8 @@ SURVIVAL = {
 }
 LAST_STEP = "last step"
 MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
-_BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", FEW: "few"}
-_VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, FEW: 1.0, WORSE: 0.0}
+_BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", OPEN: "open"}
+_VERDICT_ORDER = {BETTER: 3.0, SAME: 2.0, OPEN: 1.0, WORSE: 0.0}
 
 
 def columns(table: Table) -> list[Column]:
@@ -163,11 +163,12 @@ def _cost(table: Table) -> Iterator[Column]:
 def _coloured(table: Table, columns: Sequence[Column]) -> list[Column]:
     """Mark in the columns of measures the rows that the verdict's test finds better and worse in them."""
     signs = table.signs([column.name for column in columns if column.tested], table.reference)
+    comparable = not table.incomparable
     coloured = []
     for column in columns:
         column_signs = signs[column.name] if column.tested else [0] * len(column.cells)
         cells = [
-            cell._replace(mark=f"{cell.mark} {('', 'gain', 'loss')[sign]}".strip())
+            cell._replace(mark=f"{cell.mark if comparable else ''} {('', 'gain', 'loss')[sign]}".strip())
             for cell, sign in zip(column.cells, column_signs, strict=True)
         ]
         coloured.append(replace(column, cells=cells, sorts=column.name == table.order))
@@ -252,9 +253,10 @@ def _runs(rows: pd.DataFrame) -> Column:
 
 def _verdicts(table: Table) -> Column:
     texts = [text if isinstance(text, str) and text else EMPTY for text in table.rows["verdict"]]
+    items = ", and by the interval over test items" if table.over_items else ""
     return Column(
         header=f"vs {table.reference}",
-        help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}",
+        help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}{items}",
         cells=[TableCell(text, _VERDICT_ORDER.get(text), badge=_BADGES.get(text, "")) for text in texts],
         name="verdict",
         higher=True,

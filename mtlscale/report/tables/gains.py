@@ -1,4 +1,4 @@
-"""Relative gains over a baseline, of all runs at once (docs/methods.md#deltas)."""
+"""Relative gains over a baseline, of all runs at once (docs/methods.md#deltas), and the log ratios that tests take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.metrics import relative_gain
-from mtlscale.report.tables.table import Table
+from mtlscale.report.tables.table import Table, tested_name
 
 
 def of_same_seed(values: pd.DataFrame, seeds: pd.Series[int], mask: pd.Series[bool]) -> pd.DataFrame:
@@ -29,7 +29,8 @@ def deltas(
 ) -> pd.DataFrame:
     """Return Δ under its three definitions and η of each run, in percent.
 
-    This computes mtlscale.metrics over all runs at once.
+    This computes mtlscale.metrics over all runs at once. Beside each Δ stands the one that tests take, with log ratios
+    in place of relative gains in errors, where a metric is an error that is above 0 in all runs.
 
     Args:
         values: Values [runs, (task, metric)].
@@ -40,18 +41,28 @@ def deltas(
     """
     main_columns = list(main.items())
     main_gains, _, _ = _gain_frames(values[main_columns], references[main_columns], directions)
-    of_main = main_gains.mean(axis=1, skipna=False)
-
     gains, safe, share = _gain_frames(values[entered], references[entered], directions)
+    of_runs = {"safeness": safe.mul(share).sum(axis=1, skipna=False)}
 
-    return pd.DataFrame(
-        {
-            "delta_i": gains.mul(share).sum(axis=1, skipna=False),
-            "delta_flat": gains.mean(axis=1, skipna=False),
-            "delta_main": of_main,
-            "safeness": safe.mul(share).sum(axis=1, skipna=False),
-        }
-    )
+    logs, main_logs = (_with_logs(frame, values, references, directions) for frame in (gains, main_gains))
+    for named, of_entered, of_main in ((str, gains, main_gains), (tested_name, logs, main_logs)):
+        of_runs[named("delta_i")] = of_entered.mul(share).sum(axis=1, skipna=False)
+        of_runs[named("delta_flat")] = of_entered.mean(axis=1, skipna=False)
+        of_runs[named("delta_main")] = of_main.mean(axis=1, skipna=False)
+    return pd.DataFrame(of_runs)
+
+
+def _with_logs(
+    gains: pd.DataFrame, values: pd.DataFrame, references: pd.DataFrame, directions: dict[str, bool]
+) -> pd.DataFrame:
+    """Return the gains, those in errors above 0 as 100 times the logarithm of how many times smaller they are."""
+    of_runs, of_baseline = (frame[gains.columns].to_numpy() for frame in (values, references))
+    lower = np.array([not directions[metric] for metric in gains.columns.get_level_values("metric")], dtype=bool)
+    errors = lower & ~(of_runs <= 0).any(axis=0) & (of_baseline > 0).all(axis=0)
+
+    ratios = gains.to_numpy().copy()
+    ratios[:, errors] = 100.0 * np.log(of_baseline[:, errors] / of_runs[:, errors])
+    return pd.DataFrame(ratios, index=gains.index, columns=gains.columns)
 
 
 def _gain_frames(

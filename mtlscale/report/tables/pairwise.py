@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.stats.statistics import holm, judged, t_test
+from mtlscale.report.stats.statistics import agreeing, holm, judged, t_test
 from mtlscale.report.tables.table import Table
 
 
@@ -16,7 +16,8 @@ class Pairwise:
     """The tests of every pair of methods, in the order of the table.
 
     `pairs` has one row per ordered pair: `method`, `other`, `seeds` (that both have), `difference` (method − other,
-    mean over these), `p` (of the paired t-test), `p_holm` (corrected over all pairs) and `verdict` on the method.
+    mean over these), `p` (of the paired t-test), `p_holm` (corrected over all pairs) and `verdict` on the method, for
+    which test items must not speak against the test.
     """
 
     dataset: str
@@ -40,11 +41,20 @@ def pairwise(table: Table) -> Pairwise:
 
     tested = table.order in table.runs
     if tested:
-        scores = table.runs.pivot(index="seed", columns="method", values=table.order)[methods].to_numpy(dtype=float)
-        differences = scores[:, first] - scores[:, second]
-        present = ~np.isnan(differences)
-        seeds, p_values = present.sum(axis=0), t_test(differences)
-        mean = np.where(present, differences, 0.0).sum(axis=0) / np.where(seeds > 0, seeds, np.nan)
+        scores, gains = (
+            table.by_seed(values)[methods].to_numpy(dtype=float)
+            for values in (table.runs[table.order], table.tested(table.order))
+        )
+        present = ~np.isnan(scores[:, first] - scores[:, second])
+        seeds, p_values = present.sum(axis=0), t_test(gains[:, first] - gains[:, second])
+        mean, gain = (
+            np.where(present, of_seeds[:, first] - of_seeds[:, second], 0.0).sum(axis=0)
+            / np.where(seeds > 0, seeds, np.nan)
+            for of_seeds in (scores, gains)
+        )
+        agreed = agreeing(mean if table.higher(table.order) else -mean, gain)
+        sides = pd.DataFrame({other: table.item_sides(table.order, other) for other in methods}).reindex(methods)
+        items = sides.to_numpy(dtype=float)[first, second]
     else:
         ranks = table.rows.loc[methods, table.order].to_numpy(dtype=float)
         seeds, p_values, mean = np.zeros(len(first), int), np.full(len(first), np.nan), ranks[first] - ranks[second]
@@ -64,7 +74,7 @@ def pairwise(table: Table) -> Pairwise:
             "difference": mean,
             "p": p_values,
             "p_holm": p_holm,
-            "verdict": judged(mean, p_holm, table.higher(table.order)) if tested else "",
+            "verdict": judged(agreed, p_holm, items) if tested else "",
         }
     )
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from mtlscale.report.cells.number_format import SCORE_NAMES, signed
 from mtlscale.report.stats.fronts import Fronts
-from mtlscale.report.stats.statistics import BETTER, WORSE, holm, judged, t_test
+from mtlscale.report.stats.item_intervals import item_sides
+from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, WORSE, agreeing, holm, judged, t_test
+from mtlscale.report.stats.ties import tied
 
 IDLE = "≈"  # beside the name of a method that never left equal weighting
+# Columns of a score over all tasks at the chosen epoch: what test items show of the average holds for them.
+_OVER_ITEMS = ("average", "delta_i", "delta_flat", "delta_main", "relative_error", "total_error")
+
+
+def tested_name(column: str) -> str:
+    """Return the name of the column of runs that tests of a column take in its place."""
+    return f"{column}.tested"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +30,7 @@ class Table:
     """The leaderboard of one data set, best method first.
 
     `rows` has one row per method: means over the seeds of finished runs, `<column>_ci` half their 95 % interval, NaN
-    below two seeds. `runs` has one row per finished run. A metric of a task is the column `<task>.<metric>`.
+    below three seeds. `runs` has one row per finished run. A metric of a task is the column `<task>.<metric>`.
     """
 
     dataset: str
@@ -40,6 +51,11 @@ class Table:
     untested: int = 0  # planned rows whose test has to wait for runs: the correction of tests counts them
     front: Fronts | None = None  # of the rows with several solutions, if there are any
     idle: tuple[str, ...] = ()  # methods that never left equal weighting, except equal weighting itself
+    floors: tuple[str, ...] = ()  # methods that train no network
+    hidden: int = 0  # rows that are left out, for they were not asked for
+    test_items: int = 0  # of the task with the most; 0 where that is not recorded
+    shared_seeds: int = 0  # the most that a method shares with the reference
+    detectable: float = math.nan  # what a method of median spread has to differ by; NaN where no test is made
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -57,6 +73,17 @@ class Table:
         if column in ("mean_rank", "relative_error", "total_error"):
             return False
         return self.higher_is_better.get(column.rpartition(".")[2], True)
+
+    @property
+    def incomparable(self) -> str:
+        """The reason why rows have no order, in words: one test item, or equal values alone; "" where they have one."""
+        values = self.rows[self.order].dropna()
+        if self.test_items == 1 and len(values):
+            return "1 test item: nothing to compare"
+        if len(values) > 1 and tied(values).nunique() == 1:
+            value = f"{signed(values.iloc[0], '+.2f')} %" if self.relative else f"{values.iloc[0]:.4g}"
+            return f"all {len(values)} methods are equal in {SCORE_NAMES[self.order]} ({value}): no order"
+        return ""
 
     @property
     def relative(self) -> bool:
@@ -89,6 +116,8 @@ class Table:
         kept_methods = [method for method in self.rows.index if method in rows]
         compared = self.runs["method"].isin([*kept_methods, self.baseline, self.reference])
         failed = self.failures["method"].isin(kept_methods)
+        dropped = self.rows.drop(index=[*kept_methods, self.reference or ""], errors="ignore")
+        dropped_tests = int((dropped["pairs"] >= FEWEST_SEEDS).sum())
 
         return replace(
             self,
@@ -96,35 +125,76 @@ class Table:
             runs=self.runs[compared].reset_index(drop=True),
             failures=self.failures[failed].reset_index(drop=True),
             idle=tuple(method for method in self.idle if method in kept_methods),
+            untested=self.untested + dropped_tests,
+            hidden=self.hidden + len(self.rows) - len(kept_methods),
         )
 
     def main_column(self, task: str) -> str:
         return f"{task}.{self.main_metrics[task]}"
 
+    def in_logs(self, column: str) -> bool:
+        """Return whether tests of a column take logarithms: of errors above 0, alone or among the metrics of a Δ."""
+        if tested_name(column) in self.runs:
+            return not np.allclose(self.runs[column], self.runs[tested_name(column)], equal_nan=True)
+        return not self.higher(column) and not (self.runs[column] <= 0).any()
+
+    def tested(self, column: str) -> pd.Series[float]:
+        """Return what tests of a column compare in each run, more is better; in logs, 100 times the logarithm."""
+        if tested_name(column) in self.runs:
+            return self.runs[tested_name(column)]
+        values = self.runs[column]
+        if self.in_logs(column):
+            return values.map(math.log) * -100.0
+        return values if self.higher(column) else -values
+
+    def by_seed(self, values: pd.Series[float]) -> pd.DataFrame:
+        """Return values of runs as [seeds, methods]."""
+        return self.runs[["seed", "method"]].assign(value=values).pivot(index="seed", columns="method", values="value")
+
+    def item_sides(self, column: str, against: str) -> pd.Series[float]:
+        """Return what test items show of each method in a column: 1 better, -1 worse, 0 neither, NaN where unknown."""
+        methods = self.runs["method"].unique()
+        if self.test_items == 1:
+            return pd.Series(0.0, index=methods)
+        if column in _OVER_ITEMS or (len(self.tasks) == 1 and column == self.main_column(self.tasks[0])):
+            return item_sides(self.runs, against) * (1.0 if self.higher("average") else -1.0)
+        return pd.Series(math.nan, index=methods)
+
     def signs(self, columns: Sequence[str], against: str | None) -> pd.DataFrame:
         """Return the signs [methods, columns] of tested differences to one method: 1 better, −1 worse, 0 neither.
 
-        The tests are paired over seeds and corrected over all methods.
+        The tests are paired over seeds and corrected over all methods; test items must not speak against them.
         """
         table_signs = pd.DataFrame(0, index=self.rows.index, columns=list(columns))
         columns = [column for column in columns if column in self.runs]  # single runs have no ranks
         if against is None or not columns:
             return table_signs
 
-        scores = self.runs.pivot(index="seed", columns="method", values=list(columns))
-        seeds, methods = len(scores), scores.columns.get_level_values("method").unique()
-        values = scores.to_numpy(dtype=float).reshape(seeds, len(columns), len(methods))
+        def differences(of_runs: dict[str, pd.Series[float]]) -> np.ndarray:
+            """Return [seeds, columns, methods]."""
+            scores = self.runs[["seed", "method"]].assign(**of_runs).pivot(index="seed", columns="method")
+            values = scores[list(of_runs)].to_numpy(dtype=float).reshape(len(scores), len(columns), len(methods))
+            of_others: np.ndarray = values[:, :, is_other] - values[:, :, ~is_other]
+            return of_others
 
+        methods = pd.Index(sorted(self.runs["method"].unique()), name="method")
         is_other = methods != against
-        differences = values[:, :, is_other] - values[:, :, ~is_other]
-        p_values = holm(t_test(differences), self.untested)
-        total = np.where(np.isnan(differences), 0.0, differences).sum(axis=0)  # has the sign of the mean
+        shown = differences({column: self.runs[column] for column in columns})
+        tested = differences({column: self.tested(column) for column in columns})
+        p_values = holm(t_test(tested), self.untested)
+        shown_totals, tested_totals = (np.where(np.isnan(d), 0.0, d).sum(axis=0) for d in (shown, tested))
 
         for index, column in enumerate(columns):
-            verdicts = judged(total[index], p_values[index], self.higher(column))
+            direction = 1.0 if self.higher(column) else -1.0
+            gains = agreeing(direction * shown_totals[index], tested_totals[index])
+            items = self.item_sides(column, against).reindex(methods[is_other])
+            verdicts = judged(gains, p_values[index], items)
             sign = pd.Series((verdicts == BETTER).astype(int) - (verdicts == WORSE), index=methods[is_other])
             table_signs[column] = sign.reindex(table_signs.index, fill_value=0)
 
+        if against == self.reference and self.order in table_signs and "verdict" in self.rows:
+            verdict = self.rows["verdict"]  # over all rows, shown or not
+            table_signs[self.order] = (verdict == BETTER).astype(int) - (verdict == WORSE)
         return table_signs
 
     def task_gains(self, against: str) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -31,6 +31,7 @@ class ItemBootstrap:
             name: torch.zeros(trials, REPLICATES, sums_per_item(task), dtype=torch.float64, device=device)
             for name, task in self._tasks.items()
         }
+        self._items = {name: torch.zeros(1, 1, 1, dtype=torch.float64, device=device) for name in self._tasks}
 
     def weights(self, stream: str, index: Tensor, device: torch.device) -> Tensor:
         """Return the bootstrap weights [n, replicates] of the items at the indices `index` of a stream."""
@@ -47,21 +48,25 @@ class ItemBootstrap:
         else:
             shares = torch.stack([item_sums(task, prediction, target) for prediction in predictions])
         self._sums[name] += weights.T @ shares
+        self._items[name] += len(target)
 
     def results(self, workers: Workers | None = None) -> list[ItemErrors | None]:
         """Return what every trial's record keeps, over all workers."""
         if not self._sums:
             return [None] * self._trials
         sizes = [sums.shape[-1] for sums in self._sums.values()]
-        total = (workers or Workers()).sum(torch.cat(list(self._sums.values()), dim=-1)).cpu()
-        parts = zip(self._tasks.items(), total.split(sizes, dim=-1), strict=True)
+        counts = [items.expand(self._trials, REPLICATES, 1) for items in self._items.values()]
+        total = (workers or Workers()).sum(torch.cat([*self._sums.values(), *counts], dim=-1)).cpu()
+        *split, items = total.split([*sizes, len(counts)], dim=-1)
+        count = int(items.max())
+        parts = zip(self._tasks.items(), split, strict=True)
         replicates = {name: read_sums(task, sums) for (name, task), sums in parts}  # task -> [trials, replicates]
         return [
-            self._errors({name: task_replicates[trial] for name, task_replicates in replicates.items()})
+            self._errors({name: task_replicates[trial] for name, task_replicates in replicates.items()}, count)
             for trial in range(self._trials)
         ]
 
-    def _errors(self, found: dict[str, Tensor]) -> ItemErrors:
+    def _errors(self, found: dict[str, Tensor], count: int) -> ItemErrors:
         errors = {}
         filled = []
         for name, values in found.items():
@@ -70,7 +75,7 @@ class ItemBootstrap:
                 errors[name] = _short(defined.std().item())
                 filled.append(torch.where(values.isnan(), defined.mean(), values))
         means = torch.stack(filled).mean(0).tolist() if self._whole and filled else []
-        return ItemErrors(errors=errors, means=[_short(value) for value in means])
+        return ItemErrors(errors=errors, means=[_short(value) for value in means], count=count)
 
 
 def _short(value: float) -> float:

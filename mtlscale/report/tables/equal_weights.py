@@ -1,0 +1,92 @@
+"""Methods whose weights never differed between tasks: which of them are equal weighting, and which scale it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mtlscale.records import RunRecord
+from mtlscale.report.tables.table import IDLE
+
+MARGIN = 0.01  # relative distance to equal weights, and of their sum to 1: methods that never went further did not act
+
+
+def departures(records: Sequence[RunRecord]) -> dict[str, float]:
+    """Return method -> how far its finished runs went from weights that are equal to each other at most.
+
+    Methods are left out if one of their finished runs does not record it.
+    """
+    largest: dict[str, float] = {}
+    for record in records:
+        if record.status == "finished":
+            value = math.nan if record.departure is None else record.departure
+            largest[record.method] = float(np.maximum(largest.get(record.method, 0.0), value))  # NaN stays
+    return {method: value for method, value in largest.items() if not math.isnan(value)}
+
+
+def equal_weights(records: Sequence[RunRecord], rows: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the methods that never left equal weighting, without equal weighting itself, and the notes on all of them.
+
+    Weights that are equal but negative, or that do not sum to 1, are another training: a note says what they sum to.
+    Only weights that epochs record count.
+
+    Args:
+        records: Records of finished runs.
+        rows: The methods in the order of the notes.
+    """
+    by_method: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_method.setdefault(record.method, []).append(record)
+    furthest = departures(records)
+
+    idle, notes = [], []
+    for method in rows:
+        runs = by_method.get(method, [])
+        epochs = [epoch for run in runs for epoch in run.epochs]
+        sums = [sum(epoch.weights.values()) for epoch in epochs if epoch.weights]
+        # With one task, or where nothing is shared, there is nothing to balance.
+        balanced = all(len(run.main_metrics) > 1 and run.shared_parameters > 0 for run in runs)
+        if not sums or not balanced or _part(runs[0], "balancer")[0] == "equal":
+            continue
+        if not furthest.get(method, math.inf) < MARGIN:
+            continue
+
+        if all(abs(total - 1.0) <= MARGIN for total in sums):
+            idle.append(method)
+            kappa = _largest(epoch.traces.get("kappa") for epoch in epochs)
+            share = f"{100 * furthest[method]:.2g} %" if furthest[method] >= 1e-6 else "0.0001 %"
+            text = f"{IDLE} {method} never left equal weighting: weights within {share} of 1/T{kappa}"
+            equal = next((other for other in rows if _is_equal_weighting(by_method.get(other, []), runs[0])), None)
+            notes.append(text if equal is None else f"{text}, as those of {equal}")
+        else:
+            shown = list(dict.fromkeys(f"{total:.4g}".replace("-", "−") for total in (min(sums), max(sums))))
+            notes.append(f"{method} gave all tasks the same weight, but its weights sum to {' to '.join(shown)}, not 1")
+
+    return tuple(idle), notes
+
+
+def _is_equal_weighting(runs: Sequence[RunRecord], like: RunRecord) -> bool:
+    """Return whether these runs are those of the mean of the losses, on the architecture and objective of that run."""
+    return any(
+        _part(run, "balancer")[0] == "equal"
+        and _part(run, "balancer")[1].get("reduction", "mean") == "mean"
+        and run.shared_parameters > 0
+        and all(_part(run, part) == _part(like, part) for part in ("architecture", "objective"))
+        for run in runs
+    )
+
+
+def _part(record: RunRecord, part: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a component of a run, and its settings."""
+    spec = record.spec.get(part)
+    if isinstance(spec, dict):
+        return str(spec.get("name", "")), spec
+    return str(spec or {"balancer": "equal"}.get(part, "")), {}
+
+
+def _largest(kappas: Iterable[object]) -> str:
+    sizes = [abs(float(kappa)) for kappa in kappas if isinstance(kappa, int | float) and math.isfinite(kappa)]
+    return f" (κ at most {max(sizes):.2g})" if sizes else ""

@@ -1,0 +1,211 @@
+"""Random leaderboards: no sentence, verdict, mark or colour contradicts a number beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtlscale.records import Epoch, ItemErrors, RunRecord
+from mtlscale.report.cells.sheet import Column
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.stats.ties import tied
+from mtlscale.report.tables.caveats import legend
+from mtlscale.report.tables.columns import columns
+from mtlscale.report.tables.table import Table
+from mtlscale.report.tables.takeaway import takeaway
+
+FLOORS = ("constant", "linear")
+METHODS = ("equal", "stl", "getmtl", "mgda", "pcgrad", "uncertainty", *FLOORS)
+METRICS = {"scores": ("accuracy",), "errors": ("abs_err",), "both": ("accuracy", "cross_entropy")}
+MARGIN = 0.01
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> dict[str, Any]:
+    """The shape of a leaderboard; its numbers follow from `draw`."""
+    return {
+        "methods": draw(st.lists(st.sampled_from(METHODS), min_size=2, max_size=8, unique=True)),
+        "seeds": draw(st.integers(1, 5)),
+        "tasks": draw(st.integers(1, 4)),
+        "kind": draw(st.sampled_from([*METRICS, "unlike"])),
+        "values": draw(st.sampled_from(["apart", "alike", "tied", "equal", "zeros", "huge", "shifted"])),
+        "items": draw(st.sampled_from(["none", "wide", "narrow", "one"])),
+        "weights": draw(st.sampled_from(["equal", "negative", "thousand", "apart"])),
+        "missing": draw(st.booleans()),
+        "draw": draw(st.integers(0, 2**32 - 1)),
+    }
+
+
+def records_of(record: Callable[..., RunRecord], board: dict[str, Any]) -> list[RunRecord]:
+    rng = np.random.default_rng(board["draw"])
+    tasks = [f"task{number}" for number in range(board["tasks"])]
+    level, hard = rng.uniform(5, 60), rng.normal(0, 3, 40)
+    by_task = {"unlike": [("accuracy",), ("abs_err",)]}.get(board["kind"], [METRICS.get(board["kind"], ())])
+
+    records = []
+    for method in board["methods"]:
+        own = {"apart": 5.0, "alike": 0.05, "shifted": 1.0}.get(board["values"], 1.0) * rng.normal()
+        factor, shift = 10.0 ** rng.uniform(-3, 3), rng.integers(-2, 3)
+        for seed in range(board["seeds"]):
+            tests: dict[str, dict[str, float]] = {}
+            for number, task in enumerate(tasks):
+                value = level + number + own + rng.normal(0, 0.5)
+                value = {
+                    "equal": level,
+                    "zeros": 0.0,
+                    "tied": float(np.round(value / 5) * 5),
+                    "huge": level * factor * 10.0 ** rng.normal(0, 0.5),
+                    "shifted": level + seed + shift / 4,
+                }.get(board["values"], value)
+                names = by_task[number % len(by_task)]
+                tests[task] = {name: value / (1 if name == "accuracy" else 50) for name in names}
+            if board["missing"] and rng.random() < 0.1:
+                tests[tasks[0]] = dict.fromkeys(tests[tasks[0]], float("nan"))
+            records.append(_run(record, board, method, seed, tests, hard, rng))
+    return records
+
+
+def _run(
+    record: Callable[..., RunRecord],
+    board: dict[str, Any],
+    method: str,
+    seed: int,
+    tests: dict[str, dict[str, float]],
+    hard: np.ndarray,
+    rng: np.random.Generator,
+) -> RunRecord:
+    fields: dict[str, Any] = {}
+    mains = {next(iter(values)): None for values in tests.values()}
+    if board["items"] != "none":
+        mean = np.mean([next(iter(values.values())) for values in tests.values()])
+        noise = rng.normal(0, 1.0 if board["items"] == "wide" else 0.01, len(hard))
+        means = (mean + 0.0 * hard if board["items"] == "one" else mean + hard + noise).tolist()
+        count = 1 if board["items"] == "one" else 50
+        fields["items"] = ItemErrors(means=means if len(mains) == 1 else [], **({"count": count} if count == 1 else {}))
+
+    share = 1.0 / len(tests)
+    scale = {"negative": -1.0, "thousand": 1000.0}.get(board["weights"], 1.0) if method != "equal" else 1.0
+    weights = dict.fromkeys(tests, scale * share)
+    if board["weights"] == "apart":
+        weights[next(iter(weights))] *= 1.5
+    off = np.abs(np.array(list(weights.values())) / sum(weights.values()) * len(weights) - 1.0).max()
+    epochs = [Epoch(epoch=1, train_loss={}, seconds=0.1, weights=weights)]
+    return record(method, seed, tests, epochs=epochs, departure=float(off), **fields)
+
+
+@settings(max_examples=50, deadline=None)
+@given(board=boards())
+def test_no_sentence_contradicts_a_number_beside_it(record: Callable[..., RunRecord], board: dict[str, Any]) -> None:
+    records = records_of(record, board)
+    table = Leaderboard.from_records(records).tables["digits"]
+    said = takeaway(table)
+
+    shown = columns(table)
+
+    check_verdicts(table)
+    check_best(table, said, shown)
+    check_detectable(table, f"{said} {legend(table)}")
+    check_equal_weights(table, records)
+    check_colours(table, shown)
+    for column in ("average", "delta_i"):
+        few = table.rows["finished"] < 3
+        assert table.rows.loc[few, f"{column}_ci"].isna().all(), "two seeds have no interval"
+    if board["items"] == "one":
+        assert "1 test item: nothing to compare" in said and "best" not in said
+        assert not set(table.rows["verdict"]) & {"better", "worse"}
+
+
+def check_verdicts(table: Table) -> None:
+    """Better and worse have the sign of both differences shown, and both intervals exclude 0."""
+    towards = 1.0 if table.higher(table.order) else -1.0
+    towards_average = 1.0 if table.main_metrics and table.higher("average") else -1.0
+    for method, row in table.rows.iterrows():
+        items_exclude = abs(row["difference_average"]) > row["difference_items"]
+        if row["verdict"] in ("better", "worse"):
+            side = 1.0 if row["verdict"] == "better" else -1.0
+            assert side * towards * row["difference"] > 0, method
+            assert row["p_holm"] < 0.045, method
+            if not np.isnan(row["difference_items"]):
+                assert items_exclude and side * towards_average * row["difference_average"] > 0, method
+        elif row["verdict"] == "not distinguishable" and table.test_items != 1:
+            assert not items_exclude, f"{method}: the test items tell it from the reference"
+
+
+def check_best(table: Table, said: str, shown: list[Column]) -> None:
+    """The best is the best row, and no floor while there are networks; where a floor leads, that is said first."""
+    scores = tied(table.rows[table.order].dropna())
+    named = re.findall(r"(\w+)(?:, which(?: of the networks)?)? is best by", said)
+    if len(scores) > 1 and scores.nunique() == 1:
+        assert not named, "nothing is ranked where all are equal"
+        assert not any(column.marked("best") for column in shown if column.name == table.order)
+        return
+    if not named:
+        return
+
+    [best] = named
+    towards = 1.0 if table.higher(table.order) else -1.0
+    networks = scores.drop(index=list(FLOORS), errors="ignore")
+    assert best in networks.index or networks.empty
+    highest = (scores * towards).max() == scores[best] * towards
+    assert highest or "of the networks" in said
+    assert scores[best] == ((networks if len(networks) else scores) * towards).max() * towards
+
+    floors = scores.drop(index=networks.index)
+    if networks.empty or floors.empty:
+        assert "floor" not in said
+        return
+    gaps = {floor: towards * (scores[floor] - networks) for floor in floors.index}
+    below_all = [floor for floor, gap in gaps.items() if (gap > 0).all()]
+    assert ("every network lies below the" in said) == bool(below_all), "networks below a floor prove nothing"
+    for floor in re.findall(r"every network lies below the (\w+) floor: train longer or tune before comparing", said):
+        assert floor in below_all
+
+
+def check_detectable(table: Table, said: str) -> None:
+    """No difference that is called real lies below the one that a method of its spread is said to need."""
+    assert "cannot show differences below" not in said
+    found = re.search(r"median spread has to differ from \w+ by about ([\d.e+-]+)", said)
+    if found is None:
+        return
+    gains = table.by_seed(table.tested(table.order))
+    differences = gains.drop(columns=table.reference).sub(gains[table.reference], axis=0)
+    complete = differences.drop(columns=list(FLOORS), errors="ignore")
+    spreads = complete.std()[complete.notna().sum() == differences.notna().sum().max()].sort_values()
+    median = spreads.iloc[(len(spreads) - 1) // 2]
+    for method in spreads.index[np.isclose(spreads, median)]:
+        if table.rows["verdict"][method] in ("better", "worse"):
+            assert abs(differences[method].mean()) >= 0.94 * float(found[1]), method  # two digits are shown
+
+
+def check_equal_weights(table: Table, records: list[RunRecord]) -> None:
+    """Marked are methods whose weights are 1/T within the margin, never equal weighting itself."""
+    for method in table.idle:
+        assert method != "equal"
+        for run in records:
+            if run.method == method:
+                weights = pd.Series(run.epochs[0].weights)
+                assert np.allclose(weights * len(weights), 1.0, atol=2 * MARGIN) and abs(weights.sum() - 1) <= MARGIN
+    for method, other in re.findall(r"≈ (\w+) never left equal weighting: [^;]*?(?:, as those of|repeats) (\w+)",
+                                    legend(table)):  # fmt: skip
+        assert method in table.idle and other == "equal"
+
+
+def check_colours(table: Table, shown: list[Column]) -> None:
+    """The column that is tested has the colours of the verdicts, and no other one contradicts its own numbers."""
+    for column in shown:
+        if not column.tested:
+            continue
+        gain, loss = ({str(table.rows.index[row]) for row in column.marked(mark)} for mark in ("gain", "loss"))
+        if column.name == table.order:
+            verdicts = table.rows["verdict"]
+            assert gain == set(verdicts.index[verdicts == "better"])
+            assert loss == set(verdicts.index[verdicts == "worse"])
+        if column.name == "average":
+            items = (table.rows["difference_average"].abs() <= table.rows["difference_items"]).to_dict()
+            assert not any(items[method] for method in gain | loss)
