@@ -40,11 +40,10 @@ def sources(folder: Path, only: list[str]) -> dict[str, Path]:
     data = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"))
     found = {name: data / real for name, real in REAL.items() if (data / real).is_dir()}
     root = Path(__file__).parents[1]
-    # In this order: the first two have a folder `pipelines`.
-    sys.path[:0] = [str(root), str(root / "tests"), str(root / "tests" / "support")]
-    from official import cityscapes, taskonomy
+    sys.path[:0] = [str(root), str(root / "tests" / "support")]
+    from data_sets import DATA_SETS
 
-    found |= {"cityscapes": cityscapes.write(folder / "cityscapes"), "taskonomy": taskonomy.write(folder / "taskonomy")}
+    found |= {name: DATA_SETS[name].write(folder / name) for name in ("cityscapes", "taskonomy")}
     return {name: source for name, source in found.items() if not only or name in only}
 
 

@@ -130,7 +130,7 @@ def test_folders_stay_small() -> None:
 
 def test_tests_stand_in_folders_of_packages_and_what_they_share_in_support() -> None:
     packages = {path.name for path in (ROOT / "mtlscale").iterdir() if path.is_dir()} | {"pipelines", "studies"}
-    several = {"browser", "cluster", "conformance", "device", "frozen", "house", "official", "plugins", "support"}
+    several = {"browser", "cluster", "conformance", "device", "frozen", "house", "plugins", "support"}
     tests = ROOT / "tests"
     folders = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("*.py")} - {"."}
     assert folders <= packages | several

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from official import cityscapes, pascal_context, taskonomy
+from data_sets import DATA_SETS
 
 from mtlscale.config import SHIPPED, Experiment, Task, TaskSuite, load_experiment
 from mtlscale.data import Batch, Samples
@@ -89,7 +89,6 @@ def test_the_labels_of_dsmtl_are_those_of_its_tables() -> None:
     assert {label for table in tables for label in table.methods} <= {method.label for method in experiment.methods}
 
 
-WRITERS = {"cityscapes": cityscapes, "pascal_context": pascal_context, "taskonomy": taskonomy}
 TINY = (
     "training.epochs=1",
     "training.steps_per_epoch=2",
@@ -106,11 +105,13 @@ def tiny(name: str, form: str, *more: str) -> Experiment:
     return load_experiment(SHIPPED / f"{name}_{form}.yaml", (*TINY, *more))
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", ["cityscapes", "pascal_context", "taskonomy"])
 def test_the_small_form_runs_on_the_official_layout_and_stands_beside_the_paper(name: str, tmp_path: Path) -> None:
     experiment = tiny(name, "cpu")
     [dataset] = experiment.datasets
-    data = load_prepared(prepare(name, dict(dataset.options), WRITERS[name].write(tmp_path), tmp_path / "home"))
+    data = load_prepared(
+        prepare(name, dict(dataset.options), DATA_SETS[name].write(tmp_path / name), tmp_path / "home")
+    )
     records = [train(run, data) for run in experiment.runs({name: data.manifest.fingerprint})]
     assert {record.method for record in records} == {method.label for method in experiment.methods}
     assert {record.status for record in records} == {"finished"}, [record.error for record in records]
@@ -140,7 +141,9 @@ def test_the_full_form_starts_from_a_file_of_weights(tmp_path: Path) -> None:
     )
     experiment = tiny("taskonomy", "full", *more, "training.lr=1e-9", "training.channels_last=false")
     options = dict(experiment.datasets[0].options)
-    data = load_prepared(prepare("taskonomy", options, taskonomy.write(tmp_path), tmp_path / "home"))
+    data = load_prepared(
+        prepare("taskonomy", options, DATA_SETS["taskonomy"].write(tmp_path / "taskonomy"), tmp_path / "home")
+    )
     run = next(r for r in experiment.runs({"taskonomy": data.manifest.fingerprint}) if r.method == "equal")
     model, _ = build_model(run, data.suite)
     assert torch.equal(model.encoder.stages[4][1].conv2.weight, theirs.layer4[1].conv2.weight)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from data_sets import DATA_SETS
 
 from mtlscale.config import UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
@@ -17,18 +18,9 @@ from mtlscale.execution.preparing.prepare import prepare
 SMALL = {"positives": 8, "negatives": 2, "components": 3}
 
 
-def write_awa2(folder: Path) -> Path:
-    rng = np.random.default_rng(0)
-    labels = rng.permutation(np.repeat(np.arange(1, 5), 20))
-    folder.mkdir(parents=True)
-    np.savetxt(folder / "AwA2-labels.txt", labels, fmt="%d")
-    np.savetxt(folder / "AwA2-features.txt", rng.normal(size=(80, 6)) + labels[:, None], fmt="%.4f")
-    return folder
-
-
 @pytest.mark.parametrize("below", ["", "Animals_with_Attributes2/Features/ResNet101"])
 def test_awa2_has_a_balanced_task_per_class(below: str, tmp_path: Path) -> None:
-    write_awa2(tmp_path / "awa2" / below)
+    DATA_SETS["awa2"].write(tmp_path / "awa2" / below)
     manifest = read_manifest(prepare("awa2", SMALL, tmp_path / "awa2", tmp_path))
     assert list(manifest.counts) == ["class01", "class02", "class03", "class04"]
     assert manifest.suite.input_shape == (3,)
@@ -49,7 +41,7 @@ def test_awa2_has_a_balanced_task_per_class(below: str, tmp_path: Path) -> None:
     ],
 )
 def test_bad_files_of_awa2_are_one_line(damage: Callable[[Path], object], expected: str, tmp_path: Path) -> None:
-    source = write_awa2(tmp_path / "awa2")
+    source = DATA_SETS["awa2"].write(tmp_path / "awa2")
     damage(source)
     with pytest.raises(UserError, match=f"^awa2: .*{expected}"):
         prepare("awa2", SMALL, source, tmp_path)
@@ -60,13 +52,9 @@ def _append(path: Path, line: str) -> None:
 
 
 def write_mcsem(folder: Path, **changes: Any) -> Path:
-    rng = np.random.default_rng(0)
-    folder.mkdir()
-    for channel, size in (("email", 40), ("phone", 25)):
-        content = {"features": rng.normal(size=(size, 7)), "shares": rng.integers(1, 9, (size, 5)).astype(float)}
-        if channel == "phone":
-            content |= changes
-        np.savez(folder / f"{channel}.npz", **content)
+    DATA_SETS["mcsem"].write(folder)
+    with np.load(folder / "phone.npz") as content:
+        np.savez(folder / "phone.npz", **{**content, **changes})
     return folder
 
 

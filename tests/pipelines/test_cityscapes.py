@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_sets import DATA_SETS
 from image_sets import (
     assert_statistics_of_train,
     by_id,
@@ -10,7 +11,6 @@ from image_sets import (
     picture,
     save,
 )
-from official.cityscapes import HEIGHT, WIDTH, path_of, stems, write
 from PIL import Image
 
 from mtlscale.config import UserError
@@ -18,6 +18,8 @@ from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.execution.preparing.prepare import prepare
 
 SIZE = {"size": [32, 64], "validation": 0.3}
+HEIGHT, WIDTH = 64, 128
+FILES = {"leftImg8bit": "leftImg8bit", "gtFine": "gtFine_labelIds", "disparity": "disparity"}
 # Of the official label table: id -> training id of the 19 classes, and the categories in their order.
 TRAIN_ID = dict(zip((7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33), range(19), strict=True))
 CATEGORIES = [(7, 8), (11, 12, 13), (17, 19, 20), (21, 22), (23,), (24, 25), (26, 27, 28, 31, 32, 33)]
@@ -25,7 +27,7 @@ CATEGORIES = [(7, 8), (11, 12, 13), (17, 19, 20), (21, 22), (23,), (24, 25), (26
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write(tmp_path)
+    return DATA_SETS["cityscapes"].write(tmp_path / "cityscapes")
 
 
 @pytest.fixture
@@ -41,6 +43,15 @@ def arrays(tmp_path: Path) -> Path:
             depth[:3] = 0
             save(root / part / "depth" / f"{number}.npy", depth)
     return root
+
+
+def path_of(root: Path, folder: str, part: str, stem: str) -> Path:
+    return root / folder / part / stem.split("_")[0] / f"{stem}_{FILES[folder]}.png"
+
+
+def stems(part: str) -> list[str]:
+    cities = {"train": ("aachen", "bochum"), "val": ("frankfurt",)}[part]
+    return [f"{city}_{sequence:06d}_000019" for city in cities for sequence in range(9)]
 
 
 def picked(array: np.ndarray) -> np.ndarray:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from data_sets import DATA_SETS
 from image_sets import picture, prepared_bytes, save
 
 from mtlscale.config import UserError, build
@@ -22,22 +21,12 @@ from pipelines import PrepareContext
 
 CLASSES = ("back_pack", "bike", "mug")
 OFFICE31 = {domain: f"{domain}/images" for domain in ("amazon", "dslr", "webcam")}
-OFFICE_HOME = {"art": "Art", "clipart": "Clipart", "product": "Product", "real_world": "Real World"}
-COUNTS = (6, 4, 5, 3)  # pictures of a class in each domain
 SMALL = {"features": "images", "image_size": 16}
-
-
-def write(root: Path, places: Mapping[str, str], classes: tuple[str, ...] = CLASSES, suffix: str = "jpg") -> Path:
-    rng = np.random.default_rng(0)
-    for place, count in zip(places.values(), COUNTS, strict=False):
-        for label, number in itertools.product(classes, range(1, count + 1)):
-            save(root / place / label / f"frame_{number:04d}.{suffix}", picture(rng, 40 + number, 52))
-    return root
 
 
 @pytest.fixture
 def office31(tmp_path: Path) -> Path:
-    return write(tmp_path / "office31", OFFICE31)
+    return DATA_SETS["office31"].write(tmp_path / "office31")
 
 
 def transfer(name: str, source: Path | None, home: Path, **options: Any) -> PreparedData:
@@ -68,7 +57,7 @@ def test_official_folders_of_office31(office31: Path, tmp_path: Path) -> None:
 
 
 def test_folders_with_spaces_and_archives(tmp_path: Path) -> None:
-    root = write(tmp_path / "office_home", OFFICE_HOME)
+    root = DATA_SETS["office_home"].write(tmp_path / "office_home")
     with zipfile.ZipFile(tmp_path / "OfficeHome.zip", "w") as archive:
         for path in sorted(root.rglob("*.jpg")):
             archive.write(path, f"OfficeHomeDataset_10072016/{path.relative_to(root).as_posix()}")
@@ -83,7 +72,7 @@ def test_folders_with_spaces_and_archives(tmp_path: Path) -> None:
 
 def test_visda_by_folders_and_by_lists(tmp_path: Path) -> None:
     classes = ("aeroplane", "train", "truck")
-    root = write(tmp_path / "visda", {"train": "train", "validation": "validation"}, classes, "png")
+    root = DATA_SETS["visda"].write(tmp_path / "visda")
     data = transfer("visda", root, tmp_path / "folders")
     assert data.suite.tasks[0].classes == classes and len(data.splits["test"]["class"]) == 12
     rng, lines = np.random.default_rng(1), []

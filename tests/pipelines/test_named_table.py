@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from data_sets import DATA_SETS
 
 from mtlscale.config import UserError
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.data.readers.prepared import read_ids
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines.vectors import adult, census_income
 
 RNG = np.random.default_rng(0)
 
@@ -29,27 +28,9 @@ def column(data: PreparedData, split: str, name: str) -> np.ndarray:
 # -- census --------------------------------------------------------------------------------------------------------
 
 
-def census_rows(count: int) -> list[str]:
-    education = ["Bachelors degree(BA AB BS)", "Children", "Masters degree(MA MS MEng MEd MSW MBA)"]
-    rows = []
-    for row in range(count):
-        values = {name: str(RNG.integers(0, 3)) for name in census_income.COLUMNS}
-        values |= {"age": str(20 + row % 40), "education": education[row % 3], "instance_weight": f"{1000 + row}.38"}
-        values |= {
-            "marital": "Never married" if row % 4 == 0 else "Divorced",
-            "father_birth": "?" if row % 7 else "Peru",
-        }
-        values["income"] = "50000+." if row % 5 == 0 else "- 50000."
-        rows.append(", ".join(values.values()))
-    return rows
-
-
 @pytest.fixture
 def census(tmp_path: Path) -> Path:
-    (tmp_path / "census").mkdir()
-    (tmp_path / "census" / "census-income.data").write_text("\n".join(census_rows(120)) + "\n")
-    (tmp_path / "census" / "census-income.test.gz").write_bytes(gzip.compress("\n".join(census_rows(60)).encode()))
-    return tmp_path / "census"
+    return DATA_SETS["census_income"].write(tmp_path / "census")
 
 
 def test_census_has_the_pairs_of_tasks_of_the_paper(census: Path, tmp_path: Path) -> None:
@@ -95,22 +76,10 @@ def test_a_row_of_census_with_too_few_fields_is_named(census: Path, tmp_path: Pa
 
 
 def test_adult_reads_both_parts(tmp_path: Path) -> None:
-    (tmp_path / "adult").mkdir()
-    for name, end, count in (("adult.data", "", 80), ("adult.test", ".", 40)):
-        rows = ["|1x3 Cross validator"] if end else []
-        for row in range(count):
-            values = {key: "abc"[RNG.integers(0, 3)] for key in adult.COLUMNS}
-            values |= {key: str(RNG.integers(0, 9)) for key in ("weight", "education_years", "capital_gain", "hours")}
-            values |= {"age": str(20 + row % 9), "capital_loss": str(row % 3), "country": "?" if row % 9 else "Peru"}
-            values["marital"] = "Never-married" if row % 4 == 0 else "Divorced"
-            values["income"] = (">50K" if row % 5 == 0 else "<=50K") + end
-            rows.append(", ".join(values.values()))
-        (tmp_path / "adult" / name).write_text("\n".join(rows) + "\n\n")
-
-    data = ready("adult", tmp_path / "adult", tmp_path)
+    data = ready("adult", DATA_SETS["adult"].write(tmp_path / "adult"), tmp_path)
     targets = data.splits["test"]["all"].targets
-    assert [len(t) for t in targets.values()] == [40, 40]
-    assert int(targets["income"].sum()) == 8 and int(targets["never_married"].sum()) == 10
+    assert [len(t) for t in targets.values()] == [60, 60]
+    assert int(targets["income"].sum()) == 12 and int(targets["never_married"].sum()) == 15
     assert not {"marital", "income", "weight"} & set(data.suite.extras["columns"])
 
 

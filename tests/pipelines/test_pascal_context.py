@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_sets import DATA_SETS, HAND, HEAD, annotation
 from image_sets import (
     assert_statistics_of_train,
     by_id,
     save,
 )
-from official.pascal_context import HAND, HEAD, HEIGHT, TRAIN, VAL, WIDTH, person, save_parts, write
 from PIL import Image
 from scipy.io import loadmat, savemat
 
@@ -18,11 +18,14 @@ from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_man
 from mtlscale.execution.preparing.prepare import prepare
 
 SIZE = {"size": [20, 30], "validation": 0.3}
+HEIGHT, WIDTH = 40, 60
+TRAIN = [f"2008_{number:06d}" for number in range(2, 20)]
+VAL = [f"2010_{number:06d}" for number in range(1, 5)]
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    return write(tmp_path)
+    return DATA_SETS["pascal_context"].write(tmp_path / "pascal_context")
 
 
 def targets(data: PreparedData, id: str) -> dict[str, np.ndarray]:
@@ -48,8 +51,8 @@ def test_five_tasks(source: Path, tmp_path: Path) -> None:
     where = by_id(data.folder)
     assert set(where) == {*TRAIN, *VAL}
     assert all((split == "test") == (id in VAL) for id, (split, _) in where.items())
-    for number, id in enumerate([*TRAIN, *VAL]):
-        got = targets(data, id)
+    for id in (*TRAIN, *VAL):
+        got, number = targets(data, id), int(id[-6:])
         folder = "VOC12" if number % 2 else "pascal-context"
         stored = picked(np.asarray(Image.open(source / "semseg" / folder / f"{id}.png"))).astype(int)
         assert np.array_equal(got["segmentation"], np.where(stored == 255, -1, stored))
@@ -103,7 +106,7 @@ def odd_mat(root: Path) -> None:
 
 
 def odd_part(root: Path) -> None:
-    save_parts(root / "human_parts" / f"{TRAIN[1]}.mat", [person({"wing": HEAD})])
+    savemat(root / "human_parts" / f"{TRAIN[1]}.mat", annotation((15, {"wing": HEAD})))
 
 
 def no_label_map(root: Path) -> None:

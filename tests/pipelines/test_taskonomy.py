@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_sets import DATA_SETS
+from fake_sets import FakeSet, each
 from image_sets import (
     IN_PROCESS,
     assert_same_bytes,
@@ -17,7 +19,6 @@ from image_sets import (
     ids_by_split,
     save,
 )
-from official.taskonomy import SIDE, VIEWS, path_of, views_of, write
 from PIL import Image
 
 from mtlscale.config import SPLITS, UserError
@@ -26,11 +27,17 @@ from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.taskonomy import BUILDINGS, DOMAINS, Taskonomy
 
 SIZE = {"size": [32, 32], "validation": 0.3}
+SIDE = 64
+VIEWS = [(point, view) for point in range(6) for view in range(2)]
+
+
+def path_of(root: Path, building: str, domain: str, point: int, view: int) -> Path:
+    return root / building / domain / f"point_{point}_view_{view}_domain_{domain}.png"
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("drawn"))
+    return DATA_SETS["taskonomy"].write(tmp_path_factory.mktemp("drawn") / "taskonomy")
 
 
 @pytest.fixture
@@ -128,18 +135,9 @@ def test_whole_buildings_for_test(source: Path, tmp_path: Path) -> None:
 
 def test_default_options_leave_something_for_every_split(tmp_path: Path) -> None:
     """Validation was once drawn inside the interval of test, and so was empty."""
-    root, views = tmp_path / "taskonomy", views_of(np.random.default_rng(0))
-    for building in BUILDINGS:
-        for point in range(24):
-            for domain, pixels in views.items():
-                first, path = (
-                    path_of(root, *place) for place in ((BUILDINGS[0], domain, 0, 0), (building, domain, point, 0))
-                )
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if first.exists():
-                    path.hardlink_to(first)
-                else:
-                    save(path, pixels)
+    files = DATA_SETS["taskonomy"].files
+    assert files is not None
+    root = FakeSet(each(building=BUILDINGS, point=range(24), view=[0]), files.files).write(tmp_path / "taskonomy")
     ids = ids_by_split(prepare("taskonomy", {"size": [8, 8]}, root, tmp_path))
     assert sum(map(len, ids.values())) == 120
     assert len(ids["test"]) == pytest.approx(120 * 3794 / 17080, abs=12)

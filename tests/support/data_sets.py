@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from fake_sets import (
     vectors,
 )
 from image_sets import picture
+from PIL import Image
 
 from pipelines.image.celeba import NINE
 from pipelines.image.chestxray14 import FINDINGS, NO_FINDING
@@ -56,6 +59,11 @@ class Entry:
     packed: str = ""
     damaged: str = ""
     through_ray: bool = False
+
+    def write(self, folder: Path) -> Path:
+        """Write its files."""
+        assert self.files is not None
+        return self.files.write(folder)
 
 
 def named(*paths: str) -> dict[str, str]:
@@ -216,7 +224,7 @@ DATA_SETS["cityscapes"] = Entry(
             "leftImg8bit/{part}/{city}/{city}_{n:06d}_000019_leftImg8bit.png": picture_of(64, 128),
             "gtFine/{part}/{city}/{city}_{n:06d}_000019_gtFine_labelIds.png": classes(range(34), 64, 128),
             "gtFine/{part}/{city}/{city}_{n:06d}_000019_gtFine_instanceIds.png": numbers(0, 34, 64, 128),
-            "disparity/{part}/{city}/{city}_{n:06d}_000019_disparity.png": numbers(0, 20_000, 64, 128, gap=4),
+            "disparity/{part}/{city}/{city}_{n:06d}_000019_disparity.png": numbers(0, 20_000, 64, 128, gaps=(0, 1)),
         },
     ),
     {"size": [32, 64], "validation": 0.3},
@@ -244,31 +252,64 @@ DATA_SETS["cityscapes, arrays"] = Entry(
 )
 
 
-def person(rng: Rng, sample: Sample) -> dict[str, Any]:
-    """PASCAL-Part's annotation of a person with a head."""
+def box(top: int, left: int, bottom: int, right: int) -> np.ndarray:
     mask = np.zeros((40, 60), np.uint8)
-    mask[:10, :10] = 1
-    part, objects = np.empty((1, 1), [("part_name", object), ("mask", object)]), ("class", "class_ind", "mask", "parts")
-    part[0, 0] = ("head", mask)
-    fields = np.empty((1, 1), [(name, object) for name in objects])
-    fields[0, 0] = ("person", 15, mask, part)
-    return {"anno": {"imname": sample["id"], "objects": fields}}
+    mask[top:bottom, left:right] = 1
+    return mask
+
+
+HEAD, HAND = box(0, 0, 10, 10), box(10, 20, 20, 40)
+
+
+def annotation(*objects: tuple[int, Mapping[str, np.ndarray]]) -> dict[str, Any]:
+    """PASCAL-Part's annotation of people, 15, and others: the number of each one's class, and its parts."""
+    fields = np.empty((1, len(objects)), [(name, object) for name in ("class", "class_ind", "mask", "parts")])
+    for column, (number, masks) in enumerate(objects):
+        parts = np.empty((1, len(masks)), [("part_name", object), ("mask", object)])
+        for place, part in enumerate(masks.items()):
+            parts[0, place] = part
+        whole = np.maximum.reduce([box(0, 0, 0, 0), *masks.values()])
+        fields[0, column] = ("person", number, whole, parts if masks else np.zeros((0, 0)))
+    return {"anno": {"imname": "", "objects": fields}}
+
+
+def people(_: Rng, sample: Sample) -> dict[str, Any]:
+    """A person with a head and a hand, in two of three pictures; one without parts, and something else."""
+    others: list[tuple[int, dict[str, np.ndarray]]] = [(15, {}), (12, {"tail": HEAD})]
+    return annotation(*([(15, {"head": HEAD, "lhand": HAND})] if sample["n"] % 3 else []), *others)
+
+
+def voc_or_context(sample: Sample) -> str:
+    return "VOC12" if sample["n"] % 2 else "pascal-context"
+
+
+def palette(rng: Rng, _: Sample) -> bytes:
+    """VOC's classes as a picture of colours that mean nothing."""
+    indexed, buffer = Image.new("P", (60, 40)), io.BytesIO()
+    indexed.putdata(rng.choice([*range(21), 255], 40 * 60).tolist())
+    indexed.putpalette(rng.integers(0, 256, 768).tolist())
+    indexed.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def context_labels(rng: Rng, _: Sample) -> dict[str, Any]:
+    labels = np.kron(rng.integers(1, 460, (4, 6)), np.ones((10, 10), int)).astype(np.uint16)
+    labels[:10, :10] = 360
+    return {"LabelMap": labels}
 
 
 DATA_SETS["pascal_context"] = Entry(
     (13, 5, 4),
     FakeSet(
-        [*each(part=["train"], n=range(2, 20), id=lambda s: f"2008_{s['n']:06d}"),
-         *each(part=["val"], n=range(1, 5), id=lambda s: f"2010_{s['n']:06d}")],
+        [*each(part=["train"], n=range(2, 20), id=lambda s: f"2008_{s['n']:06d}", kind=voc_or_context),
+         *each(part=["val"], n=range(1, 5), id=lambda s: f"2010_{s['n']:06d}", kind=voc_or_context)],
         {
             "JPEGImages/{id}.jpg": picture_of(40, 60),
-            "semseg/VOC12/{id}.png": classes([*range(21), 255], 40, 60, 4),
-            "human_parts/{id}.mat": person,
+            "semseg/{kind}/{id}.png": palette,
+            "human_parts/{id}.mat": people,
             "sal_distill/{id}.png": numbers(0, 256, 40, 60, kind=np.uint8),
             "normals_distill/{id}.png": vectors([(255, 127, 127), (127, 127, 0), (127, 127, 127)], 40, 60),
-            "pascal-context/trainval/{id}.mat": lambda rng, _: {
-                "LabelMap": np.kron(rng.integers(1, 460, (4, 6)), np.ones((10, 10), int)).astype(np.uint16)
-            },
+             "pascal-context/trainval/{id}.mat": context_labels,
             "ImageSets/Context/train.txt": lines("{id}", part="train"),
             "ImageSets/Context/val.txt": lines("{id}", part="val"),
         },
@@ -287,10 +328,10 @@ DATA_SETS["taskonomy"] = Entry(
             for domain, content in {
                 "rgb": picture_of(64, 64),
                 "segment_semantic": classes(range(18), 64, 64),
-                "depth_zbuffer": numbers(300, 5000, 64, 64, gap=4),
+                "depth_zbuffer": numbers(300, 5000, 64, 64, gaps=(0, 65535)),
                 "keypoints2d": numbers(0, 65536, 64, 64),
                 "edge_texture": numbers(0, 65536, 64, 64),
-                "normal": vectors([(255, 127, 127), (127, 0, 127), (127, 127, 255)], 64, 64),
+                "normal": vectors([(255, 127, 127), (127, 0, 127), (127, 127, 127)], 64, 64),
                 "edge_occlusion": numbers(0, 1, 64, 64),
             }.items()
         },
@@ -390,12 +431,17 @@ DATA_SETS["visda"] = Entry(
 
 # -- texts -------------------------------------------------------------------------------------------------------------
 
+
+def message(_: Rng, sample: Sample) -> bytes:
+    return f"From: a@x.org\nSubject: {sample['group']}\n\n{sentence(sample)} café\n".encode("latin-1")
+
+
 DATA_SETS["newsgroups"] = Entry(
     (188, 48, 52),
     FakeSet(
         [*each(part=["20news-bydate-train"], group=[*LABELS, "alt.atheism"], n=range(10_000, 10_009)),
          *each(part=["20news-bydate-test"], group=[*LABELS, "alt.atheism"], n=range(20_000, 20_009))],
-        {"{part}/{group}/{n}": lambda _, sample: f"From: a@x.org\nSubject: {sample['group']}\n\n{sentence(sample)}\n"},
+        {"{part}/{group}/{n}": message},
     ),
     {},
     {"split": "bydate"},
@@ -406,19 +452,19 @@ DATA_SETS["newsgroups"] = Entry(
 def reviews(domain: str, part: str) -> Any:
     mark = "" if part == "unlabel" else "\t"
     return lines(
-        lambda sample: (str(sample["i"] % 2) + mark if mark else "") + sentence(sample), domain=domain, part=part
+        lambda sample: (str(sample["i"] % 2) + mark if mark else "") + sentence(sample, 12), domain=domain, part=part
     )
 
 
 DATA_SETS["amazon"] = Entry(
-    (110, 10, 40),
+    (372, 48, 140),
     FakeSet(
         [sample for part, count in (("train", 30), ("test", 10), ("unlabel", 5))
-         for sample in each(domain=PRODUCTS[:4], part=[part], n=range(count))],
+         for sample in each(domain=PRODUCTS, part=[part], n=range(count))],
         {f"mtl-dataset/{domain}.task.{part}": reviews(domain, part)
-         for domain in PRODUCTS[:4] for part in ("train", "test", "unlabel")},
+         for domain in PRODUCTS for part in ("train", "test", "unlabel")},
     ),
-    {"domains": list(PRODUCTS[:4])},
+    {},
     {"split": "aamtrl"},
     needed=named(f"mtl-dataset/{PRODUCTS[1]}.task.test"),
     packed="fdu-mtl-dataset.tar.xz",
@@ -507,14 +553,12 @@ DATA_SETS["conll"] = Entry(
 
 
 def census_row(sample: Sample) -> str:
-    rng = np.random.default_rng(sample["i"] + 1000 * (sample["part"] == "test"))
+    row, rng = sample["i"], np.random.default_rng(sample["i"] + 1000 * (sample["part"] == "test"))
+    education = ("Bachelors degree(BA AB BS)", "Children", "Masters degree(MA MS MEng MEd MSW MBA)")[row % 3]
     values = {name: str(rng.integers(0, 3)) for name in census_income.COLUMNS}
-    values |= {"age": str(20 + sample["i"] % 40), "instance_weight": f"{1000 + sample['i']}.38"}
-    values |= {
-        "marital": "Divorced" if sample["i"] % 4 else "Never married",
-        "education": ("Children", "Bachelors degree")[sample["i"] % 2],
-    }
-    values["income"] = "- 50000." if sample["i"] % 5 else "50000+."
+    values |= {"age": str(20 + row % 40), "education": education, "instance_weight": f"{1000 + row}.38"}
+    values |= {"marital": "Divorced" if row % 4 else "Never married", "father_birth": "?" if row % 7 else "Peru"}
+    values["income"] = "- 50000." if row % 5 else "50000+."
     return ", ".join(values.values())
 
 
@@ -523,7 +567,8 @@ def adult_row(sample: Sample) -> str:
     values = {key: "abc"[rng.integers(0, 3)] for key in adult.COLUMNS}
     for key in ("weight", "education_years", "capital_gain", "capital_loss", "hours"):
         values[key] = str(rng.integers(0, 9))
-    values |= {"age": str(20 + sample["i"] % 9), "marital": "Divorced" if sample["i"] % 4 else "Never-married"}
+    values |= {"age": str(20 + sample["i"] % 9), "country": "?" if sample["i"] % 9 else "Peru"}
+    values |= {"marital": "Divorced" if sample["i"] % 4 else "Never-married"}
     values["income"] = ("<=50K" if sample["i"] % 5 else ">50K") + "." * (sample["part"] == "test")
     return ", ".join(values.values())
 

@@ -127,12 +127,13 @@ def classes(values: Iterable[int], height: int, width: int, block: int = 8) -> C
     return lambda rng, sample: np.kron(rng.choice(chosen, (height // block, width // block)), ones)
 
 
-def numbers(low: int, high: int, height: int, width: int, gap: int = 0, kind: Any = np.uint16) -> Content:
-    """A map of whole numbers, its first rows of 0."""
+def numbers(low: int, high: int, height: int, width: int, gaps: tuple[int, ...] = (), kind: Any = np.uint16) -> Content:
+    """A map of whole numbers; `gaps` are those of its first rows, four rows each."""
 
     def draw(rng: Rng, sample: Sample) -> np.ndarray:
         values = rng.integers(low, high, (height, width)).astype(kind)
-        values[:gap] = 0
+        for place, gap in enumerate(gaps):
+            values[4 * place : 4 * (place + 1)] = gap
         return values
 
     return draw
