@@ -30,7 +30,7 @@ def test_what_is_no_code_is_packaged() -> None:
     """Templates and the like, which setuptools would leave out without a word."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     for package in ("mtlscale", "pipelines"):
-        patterns = project["package-data"].get(package, [])
+        patterns = [*project["package-data"]["*"], *project["package-data"].get(package, [])]
         for path in (ROOT / package).rglob("*"):
             if path.is_file() and path.suffix not in (".py", ".pyc"):
                 name = path.relative_to(ROOT / package).as_posix()
