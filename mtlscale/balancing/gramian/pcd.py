@@ -1,4 +1,4 @@
-"""PCD."""
+"""PCD: a main task's direction, which may not harm its auxiliary tasks."""
 
 from typing import ClassVar
 
