@@ -452,12 +452,12 @@ DATA_SETS["newsgroups"] = Entry(
 def reviews(domain: str, part: str) -> Any:
     mark = "" if part == "unlabel" else "\t"
     return lines(
-        lambda sample: (str(sample["i"] % 2) + mark if mark else "") + sentence(sample, 12), domain=domain, part=part
+        lambda sample: (str(sample["i"] % 2) + mark if mark else "") + sentence(sample, 11), domain=domain, part=part
     )
 
 
 DATA_SETS["amazon"] = Entry(
-    (372, 48, 140),
+    (368, 52, 140),
     FakeSet(
         [sample for part, count in (("train", 30), ("test", 10), ("unlabel", 5))
          for sample in each(domain=PRODUCTS, part=[part], n=range(count))],
@@ -501,7 +501,7 @@ DATA_SETS["glue"] = Entry(
     needed=named("QNLI/dev.tsv"),
 )  # fmt: skip
 DATA_SETS["text"] = Entry(
-    (100, 16, 4),
+    (100, 12, 8),
     FakeSet(
         each(n=range(60)),
         {f"{name}.tsv": lines(lambda s: f"{sentence(s)}\t{('no', 'yes')[s['n'] % 2]}", "text\tlabel")

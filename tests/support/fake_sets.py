@@ -156,8 +156,8 @@ def lines(line: str | Callable[[Sample], str], head: str = "", end: str = "\n", 
 
 
 def sentence(sample: Sample, words: int = 8) -> str:
-    """A few words that depend on the sample's number."""
-    rng = np.random.default_rng(sample["i"])
+    """A few words that depend on the sample."""
+    rng = np.random.default_rng(zlib.crc32(repr(sorted(sample.items())).encode()))
     return " ".join(WORDS[place] for place in rng.zipf(1.5, words) % len(WORDS))
 
 
