@@ -212,6 +212,30 @@ def test_sentences(record):
     assert set(found.rows["verdict"]) == {OPEN, ""} and found.cliques == (tuple(found.ranks.columns),)
 
 
+def test_a_floor_that_leads_is_said_first(record):
+    """Also where the best networks are level with it."""
+    values = {"linear": 90.0, "equal": 80.0, "one": 70.0}
+    for level, first in ((80.0, "Every network ranks below"), (90.0, "No network ranks above")):
+        values["equal"] = level
+        runs = [
+            record(
+                method,
+                0,
+                {"a": {"accuracy": value}},
+                dataset=f"set {place}",
+                spec={
+                    "architecture": {"name": "linear" if method == "linear" else "hps"},
+                    "balancer": {"name": "equal"},
+                },
+            )
+            for place in range(3)
+            for method, value in values.items()
+        ]
+        text = sentence(Leaderboard.from_records(runs).overall())
+        assert text.startswith(f"{first} the linear floor: train longer or tune before comparing; over 3 data sets")
+        assert "linear (a floor)" in text
+
+
 @functools.cache
 def noisy(record, methods=tuple(range(5)), datasets=tuple(range(6)), shift=0.0):
     values = 80.0 + np.random.default_rng(2).normal(0, 3, (6, 5)).round(3)

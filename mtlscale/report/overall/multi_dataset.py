@@ -66,6 +66,7 @@ class Overall:
     cliques: tuple[tuple[str, ...], ...]  # groups of methods that the ranks do not tell apart
     rope: float
     notes: tuple[str, ...]
+    floors: tuple[str, ...] = ()  # methods that train no network
 
 
 def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:
@@ -127,6 +128,7 @@ def overall(tables: Mapping[str, Table], rope: float = ROPE) -> Overall | None:
         cliques=tuple(_cliques(means, friedman, difference)),
         rope=rope,
         notes=tuple(_missing_notes(tables, rows, ranks, gains, reference)),
+        floors=tuple(dict.fromkeys(floor for table in tables.values() for floor in table.floors)),
     )
 
 

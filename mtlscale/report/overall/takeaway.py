@@ -13,19 +13,30 @@ from mtlscale.report.stats.ties import tied
 
 def sentence(result: Overall) -> str:
     """Return the takeaway sentence, as plain text: names are as the user gave them."""
-    return "; ".join([_ranked(result), *_probable(result)]) + "."
+    text = "; ".join([*_floors(result), _ranked(result), *_probable(result)])
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _floors(result: Overall) -> Iterator[str]:
+    """Yield what has to be said first where no network ranks above a floor."""
+    means = tied(result.ranks.mean())
+    floors, networks = (means[means.index.isin(result.floors) == floor] for floor in (True, False))
+    if len(floors) and len(networks) and not (networks < floors.min()).any():
+        relation = "every network ranks below" if (networks > floors.min()).all() else "no network ranks above"
+        yield f"{relation} the {floors.idxmin()} floor: train longer or tune before comparing"
 
 
 def _ranked(result: Overall) -> str:
     """Return which methods have the best mean rank, and which others the ranks do not tell from them."""
     means, test = tied(result.ranks.mean()), result.friedman
     if means.empty:
-        return f"No two methods finished on two of the {len(result.datasets)} data sets, so nothing is ranked"
+        return f"no two methods finished on two of the {len(result.datasets)} data sets, so nothing is ranked"
 
     best = list(means.index[means == means.min()])
-    over_datasets = f"Over {counted(test.datasets, 'data set')}"
+    over_datasets = f"over {counted(test.datasets, 'data set')}"
     best_text = "has" if len(best) == 1 else "have"
-    best_text = f"{names(best)} {best_text} the best mean rank ({means.min():.3g}, {counted(test.methods, 'method')})"
+    shown = [f"{method} (a floor)" if method in result.floors else str(method) for method in best]
+    best_text = f"{names(shown)} {best_text} the best mean rank ({means.min():.3g}, {counted(test.methods, 'method')})"
 
     if np.isnan(test.p):
         return f"{over_datasets}, too few for a test of ranks, {best_text}"
@@ -69,4 +80,5 @@ def _probable(result: Overall) -> Iterator[str]:
         most = result.rows["gain_datasets"].max()
         gains = result.rows["gain"][result.rows["gain_datasets"] == most]
         size = f"{signed(gains.max(), '+.2f')} %"
-        yield f"{gains.idxmax()} has the highest mean Δ ({size}, {counted(int(most), 'data set')})"
+        kind = " (a floor)" if gains.idxmax() in result.floors else ""
+        yield f"{gains.idxmax()}{kind} has the highest mean Δ ({size}, {counted(int(most), 'data set')})"
