@@ -157,6 +157,16 @@ def read_columns(name: str, path: Path, columns: Sequence[str], problems: Proble
     return table
 
 
+def check_texts(name: str, table: pa.Table, columns: Sequence[str]) -> None:
+    """Raise `UserError` if a column that answers are read from has no texts, as in a file of another order."""
+    for column in columns:
+        if not pa.types.is_string(table[column].type) and not pa.types.is_large_string(table[column].type):
+            raise UserError(
+                f"{name}: column {column} has {table[column].type}, not texts; are the columns of the file in the "
+                "published order?"
+            )
+
+
 def yes_or_no(condition: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of conditions as one of the classes no and yes."""
     return pc.if_else(condition, "yes", "no")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.data.tables.raw_files import Problems
-from pipelines._tables.named_table import PART, NamedTable, parts_of, read_columns, yes_or_no
+from pipelines._tables.named_table import PART, NamedTable, check_texts, parts_of, read_columns, yes_or_no
 
 COLUMNS = (
     "age", "workclass", "weight", "education", "education_years", "marital", "occupation", "relationship", "race",
@@ -39,6 +39,7 @@ class Adult(NamedTable):
             tables.append(table.append_column(PART, pa.array([split] * len(table))) if len(parts) > 1 else table)
         table = pa.concat_tables(tables, promote_options="permissive")
 
+        check_texts(self.name, table, ("income", "marital"))
         income = yes_or_no(pc.starts_with(table["income"], ">50K"))  # the test part ends it with a point
         never_married = yes_or_no(pc.equal(table["marital"], "Never-married"))
         table = table.drop_columns(["income", "marital", "weight"])

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mtlscale.config import knob
 from mtlscale.data.tables.raw_files import Problems
-from pipelines._tables.named_table import PART, NamedTable, parts_of, read_columns, yes_or_no
+from pipelines._tables.named_table import PART, NamedTable, check_texts, parts_of, read_columns, yes_or_no
 
 COLUMNS = (
     "age", "class_of_worker", "industry_code", "occupation_code", "education", "wage_per_hour", "enrolled", "marital",
@@ -58,6 +58,7 @@ class CensusIncome(NamedTable):
             tables.append(table.append_column(PART, pa.array([split] * len(table))) if len(parts) > 1 else table)
         table = pa.concat_tables(tables, promote_options="permissive")
 
+        check_texts(self.name, table, ("income", "marital", "education"))
         answers = {
             "income": yes_or_no(pc.starts_with(table["income"], "50000")),
             "never_married": yes_or_no(pc.equal(table["marital"], "Never married")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,17 @@ def test_a_row_of_census_with_too_few_fields_is_named(census: Path, tmp_path: Pa
 
 
 # -- adult ---------------------------------------------------------------------------------------------------------
+
+
+def test_columns_in_another_order_are_named(census: Path, tmp_path: Path) -> None:
+    for path in census.iterdir():
+        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode()
+        rows = [row.split(",") for row in text.splitlines()]
+        path.unlink()
+        lines = [",".join([*row[:4], "7", *row[5:]]) for row in rows]
+        path.with_suffix("" if path.suffix == ".gz" else path.suffix).write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match="column education has int64, not texts; are the columns of the file in the"):
+        ready("census_income", census, tmp_path)
 
 
 def test_adult_reads_both_parts(tmp_path: Path) -> None:
