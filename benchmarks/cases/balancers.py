@@ -1,9 +1,9 @@
 """What a balancer costs: step time over equal weighting and peak memory, beside TorchJD in the same run.
 
-    python benchmarks/balancers.py                      # all three problems, every balancer
-    python benchmarks/balancers.py --problem own4 --balancers mgda,pcgrad,cagrad,getmtl
-    python benchmarks/balancers.py --problem grid --balancers mgda,cagrad,getmtl      # many MLPs, one line each
-    python benchmarks/balancers.py --problem mlp:10x64x784x512 --balancers mgda       # one of them, whole table
+    python benchmarks/run.py balancers                      # all three problems, every balancer
+    python benchmarks/run.py balancers --problem own4 --balancers mgda,pcgrad,cagrad,getmtl
+    python benchmarks/run.py balancers --problem grid --balancers mgda,cagrad,getmtl      # many MLPs, one line each
+    python benchmarks/run.py balancers --problem mlp:10x64x784x512 --balancers mgda       # one of them, whole table
 
 Problems: `own4`, `own14`: 4 or 14 tasks with inputs of their own, TextCNN (20,000 x 300 embedding, 3 x 100 filters, 256
 tokens); `one10`, `one10wide`: 10 tasks on one input, MLPs of 2 x 64 and 2 x 512 units with batches of 64 and 256;
@@ -27,19 +27,14 @@ libraries hold.
 from __future__ import annotations
 
 import argparse
-import gc
-import json
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from harness import Sheet, Step, apart, in_turns, peak_mib, ratio, say, spent
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -53,7 +48,6 @@ from mtlscale.torchvision_ops import declare
 from mtlscale.training import Session, SupervisedSource, Update, Updater, partition_of, sparse_embeddings
 
 OPTIMIZER = "adam"
-SEVEN = ("mgda", "pcgrad", "cagrad", "getmtl")
 WIDE = [f"mlp:10x{batch}x784x512" for batch in (32, 64, 256)]
 SQUARE = [f"mlp:{t}x{b}x{w}x{w}" for w in (64, 256, 1024) for b in (16, 64, 256) for t in (3, 10, 40)]
 GRIDS = {"wide": WIDE, "grid": [*WIDE, *SQUARE]}
@@ -142,7 +136,7 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)
 
 
-def our_step(name: str, balancer: str, device: str) -> Callable[[], None]:
+def our_step(name: str, balancer: str, device: str) -> Step:
     suite, model, batches = problem(name, device)
     options: dict[str, Any] = {"weights": [1.0 / len(suite.tasks)] * len(suite.tasks)} if balancer == "static" else {}
     built = components.build("balancers", balancer, options)
@@ -165,96 +159,94 @@ def our_step(name: str, balancer: str, device: str) -> Callable[[], None]:
     return run
 
 
-def torchjd_steps(name: str, aggregator: str, device: str) -> dict[str, Callable[[], None]]:
-    """The ways TorchJD offers to do the same step; those that do not work here are left out."""
+@dataclass
+class Loop:
+    """A training loop's parts. forward: the features, one or one per task, and the tasks' losses."""
+
+    forward: Callable[[], tuple[list[Tensor], list[Tensor]]]
+    trunk: nn.Module
+    heads: list[list[nn.Parameter]]
+    shared: list[nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    own_inputs: bool
+
+
+def torchjd_step(loop: Loop, aggregator: str, way: str) -> Step:
+    """A step in one of TorchJD's ways: autojac, one row at a time, autogram."""
     from torchjd import aggregation
     from torchjd.autogram import Engine
     from torchjd.autojac import backward, jac_to_grad, mtl_backward
 
-    def losses_of(model: MultiTaskModule, batches: Sequence[Batch]) -> tuple[list[Tensor], Tensor | None]:
-        losses, features = [], None
+    chunk = 1 if way == "one row" else None
+
+    def autojac() -> None:
+        loop.optimizer.zero_grad()
+        features, losses = loop.forward()
+        if loop.own_inputs:
+            for loss, head in zip(losses, loop.heads, strict=True):
+                loss.backward(retain_graph=True, inputs=head)
+            backward(losses, inputs=loop.shared, parallel_chunk_size=chunk)
+        else:
+            mtl_backward(losses, features=features[0], parallel_chunk_size=chunk)
+        jac_to_grad(loop.shared, combine)
+        loop.optimizer.step()
+
+    def autogram() -> None:
+        loop.optimizer.zero_grad()
+        _, losses = loop.forward()
+        stacked = torch.stack(losses)
+        stacked.backward(weighting(engine.compute_gramian(stacked)))
+        loop.optimizer.step()
+
+    if way == "autogram":
+        weighting, engine = getattr(aggregation, f"{aggregator}Weighting")(), Engine(loop.trunk, batch_dim=None)
+        return autogram
+    combine = getattr(aggregation, aggregator)()
+    return autojac
+
+
+def ways_that_work(makers: dict[str, Callable[[], Step]], what: str) -> dict[str, Step]:
+    """The steps that can be made and done; of the others a line says why not."""
+    steps = {}
+    for way, make in makers.items():
+        try:
+            step = make()
+            step()
+            steps[way] = step
+        except Exception as error:  # not every method and network is supported in every way
+            reason = f"{type(error).__name__}: {str(error)[:100]}"
+            print(f"{what}: {way} does not work: {reason}", file=sys.stderr, flush=True)
+    return steps
+
+
+def torchjd_steps(make: Callable[[], Loop], aggregator: str, what: str) -> dict[str, Step]:
+    """The ways of TorchJD to do the step; those that do not work are left out."""
+    ways = ("autojac", "one row", "autogram")
+    return ways_that_work({way: lambda way=way: torchjd_step(make(), aggregator, way) for way in ways}, what)  # type: ignore[misc]
+
+
+def loop_of(name: str, device: str) -> Loop:
+    suite, model, batches = problem(name, device)
+
+    def forward() -> tuple[list[Tensor], list[Tensor]]:
+        losses, features = [], []
         for batch in batches:
             outputs = model(batch)
-            features = outputs.representation
+            features.append(outputs.representation)
             losses += [F.cross_entropy(outputs.predictions[t], y) for t, y in batch.samples.targets.items()]
-        return losses, features
+        return features, losses
 
-    def autojac(chunk: int | None) -> Callable[[], None]:
-        suite, model, batches = problem(name, device)
-        optimizer, combine = adam(model), getattr(aggregation, aggregator)()
-        shared = model.shared_parameters()
-        heads = [model.task_parameters(task.name) for task in suite.tasks]
-
-        def run() -> None:
-            optimizer.zero_grad()
-            losses, features = losses_of(model, batches)
-            if len(batches) == 1:
-                mtl_backward(losses, features=features, parallel_chunk_size=chunk)
-            else:
-                for loss, head in zip(losses, heads, strict=True):
-                    for p, g in zip(head, torch.autograd.grad(loss, head, retain_graph=True), strict=True):
-                        p.grad = g
-                backward(losses, inputs=shared, parallel_chunk_size=chunk)
-            jac_to_grad(shared, combine)
-            optimizer.step()
-
-        return run
-
-    def autogram() -> Callable[[], None]:
-        _, model, batches = problem(name, device)
-        optimizer = adam(model)
-        weighting = getattr(aggregation, f"{aggregator}Weighting")()
-        engine = Engine(model.encoder, batch_dim=None)  # type: ignore[arg-type]
-
-        def run() -> None:
-            optimizer.zero_grad()
-            losses, _ = losses_of(model, batches)
-            stacked = torch.stack(losses)
-            weights = weighting(engine.compute_gramian(stacked))
-            stacked.backward(weights)
-            optimizer.step()
-
-        return run
-
-    found = {}
-    for way, make in (("autojac", lambda: autojac(None)), ("one row", lambda: autojac(1)), ("autogram", autogram)):
-        try:
-            run = make()
-            run()
-            found[way] = run
-        except Exception:  # not every aggregator and network is supported in every way
-            continue
-    return found
+    heads = [list(model.task_parameters(task.name)) for task in suite.tasks]
+    return Loop(forward, model.encoder, heads, model.shared_parameters(), adam(model), len(batches) > 1)  # type: ignore[arg-type]
 
 
-def seconds(run: Callable[[], None], device: str) -> float:
-    if device == "cpu":
-        started = time.process_time()
-        run()
-        return time.process_time() - started
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    return time.perf_counter() - started
-
-
-def compare(run: Callable[[], None], reference: Callable[[], None], repeats: int, device: str) -> tuple[float, float]:
+def compare(run: Step, reference: Step, turns: int, device: str) -> tuple[float, float]:
     """(median of the ratios, median seconds of the reference)."""
-    for warm in (run, reference):
-        warm()
-        warm()
-    ratios, base = [], []
-    for turn in range(repeats):
-        first, second = (run, reference) if turn % 2 else (reference, run)
-        times = {first: seconds(first, device)}
-        times[second] = seconds(second, device)
-        ratios.append(times[run] / times[reference])
-        base.append(times[reference])
-    return statistics.median(ratios), statistics.median(base)
+    times = in_turns({"run": run, "reference": reference}, turns, warm=2, clock=lambda step: spent(step, device))
+    return ratio(times, "run", "reference"), statistics.median(times["reference"])
 
 
-def floor_step(name: str, device: str) -> Callable[[], None]:
+def floor_step(name: str, device: str) -> Step:
     """The floor of one-input problems: one forward pass, T backward passes, Adam's update, and nothing else."""
     suite, model, batches = problem(name, device)
     parameters, optimizer = list(model.parameters()), adam(model)
@@ -272,7 +264,7 @@ def floor_step(name: str, device: str) -> Callable[[], None]:
     return run
 
 
-def by_hand(name: str, balancer: str, device: str, *, whole: bool = False) -> Callable[[], None]:
+def by_hand(name: str, balancer: str, device: str, *, whole: bool = False) -> Step:
     """A step of a balancer of Gramians on one input with one backward pass per task, and nothing of our engine but the
     balancer's own function. whole: LibMTL's loop."""
     suite, model, batches = problem(name, device)
@@ -318,63 +310,70 @@ def by_hand(name: str, balancer: str, device: str, *, whole: bool = False) -> Ca
     return libmtl if whole else trunk_only
 
 
-def grid(problems: Sequence[str], balancers: Sequence[str], repeats: int, device: str, *, torchjd: bool) -> None:
+def peak_of(name: str, balancer: str) -> float:
+    """In a process of its own."""
+    torch.set_num_threads(1)
+    return peak_mib(lambda: problem("one10", "cpu"), lambda: our_step(name, balancer, "cpu"))
+
+
+def peak(name: str, balancer: str, device: str) -> float:
+    """MiB that a balancer's step needs beyond what libraries hold."""
+    if device == "cpu":
+        return float(apart(peak_of, name, balancer))
+    run = our_step(name, balancer, device)
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    for _ in range(3):
+        run()
+    return (torch.cuda.max_memory_allocated() - held) / 2**20
+
+
+def grid(problems: Sequence[str], balancers: Sequence[str], options: argparse.Namespace) -> None:
     """A line for each MLP and balancer: steps over those by hand, and over equal weighting."""
-    table = Table("problem", "balancer", "/ one backward each", "/ LibMTL's loop", "/ TorchJD best", "/ equal")
-    worst = 0.0
+    device, turns = options.device, max(5, options.repeats)
+    sheet = Sheet("steps over", "problem", "balancer", "one backward each", "LibMTL's loop", "TorchJD best", "equal")
     for name in problems:
         for balancer in balancers:
             run = our_step(name, balancer, device)
-            turns = max(5, repeats)
-            ratio, _ = compare(run, by_hand(name, balancer, device), turns, device)
+            by_rows, _ = compare(run, by_hand(name, balancer, device), turns, device)
             loop, _ = compare(run, by_hand(name, balancer, device, whole=True), max(3, turns // 3), device)
             equal, _ = compare(run, our_step(name, "equal", device), turns, device)
-            best = float("nan")
-            if torchjd and balancer in TORCHJD:
-                ways = torchjd_steps(name, TORCHJD[balancer], device)
-                best = max((compare(run, step, 3, device)[0] for step in ways.values()), default=float("nan"))
-            worst = max(worst, ratio)
-            cells = [f"{cell:.2f}" if cell == cell else "" for cell in (ratio, loop, best, equal)]
-            table.add_row(name, balancer, *cells)
-            print(name, balancer, *cells, flush=True)
-    Console(width=110).print(table)
-    print(f"largest ratio to one backward pass per task: {worst:.2f}")
+            best = None
+            if balancer in TORCHJD and not options.no_torchjd:
+                ways = torchjd_steps(lambda name=name: loop_of(name, device), TORCHJD[balancer], f"{name} {balancer}")  # type: ignore[misc]
+                best = max((compare(run, step, 3, device)[0] for step in ways.values()), default=None)
+            sheet.row(name, balancer, by_rows, loop, best, equal)
+    sheet.show()
+    say(f"largest ratio to one backward pass per task: {max(row[2] for row in sheet.rows):.2f}")
 
 
-def peak_mib(name: str, balancer: str, device: str) -> float:
-    """Peak memory of three steps over what the process held before them."""
-    if device == "cuda":
-        run = our_step(name, balancer, device)
-        torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
-        for _ in range(3):
-            run()
-        return (torch.cuda.max_memory_allocated() - held) / 2**20
-    done = subprocess.run(
-        [sys.executable, __file__, "--problem", name, "--memory-of", balancer], capture_output=True, text=True
-    )
-    return float(json.loads(done.stdout)) if done.returncode == 0 else float("nan")
+def steps_of(name: str, balancers: Sequence[str], options: argparse.Namespace) -> None:
+    """A problem's table: steps of every balancer over those of equal weighting."""
+    device, turns = options.device, options.repeats * (10 if name == "one10" else 1)
+    columns = ("needs", "step / equal", "TorchJD", "TorchJD best", "ours / TorchJD", "/ best", "peak MiB", "/ equal")
+    sheet = Sheet(name, "balancer", *columns)
+    equal, base = our_step(name, "equal", device), 0.0
+    equal_mib = None if options.no_memory else peak(name, "equal", device)
+    for balancer in ["equal", *(each for each in balancers if each != "equal")]:
+        over, base = compare(our_step(name, balancer, device), equal, turns, device)
+        default = best = mib = None
+        if balancer in TORCHJD and not options.no_torchjd:
+            ways = torchjd_steps(lambda: loop_of(name, device), TORCHJD[balancer], f"{name} {balancer}")
+            found = {way: compare(step, equal, max(5, turns // 3), device)[0] for way, step in ways.items()}
+            default, best = found.get("autojac"), min(found.values(), default=None)
+        if equal_mib is not None:
+            mib = equal_mib if balancer == "equal" else peak(name, balancer, device)
+        against = [over / theirs if theirs else None for theirs in (default, best)]
+        needs = components.component("balancers", balancer).needs
+        sheet.row(balancer, needs, over, default, best, *against, mib, mib / equal_mib if mib and equal_mib else None)
+    sheet.title = f"{name}: a step of equal weighting takes {base * 1e3:.1f} ms ({device})"
+    sheet.show()
+    if not name.startswith("own"):
+        over, _ = compare(floor_step(name, device), equal, turns, device)
+        say(f"floor: one forward pass, T backward passes and Adam take {over:.2f} x equal weighting\n")
 
 
-def measure_memory(name: str, balancer: str) -> None:
-    """Print the peak of this process from here on, in MiB over what it holds now (Linux)."""
-    problem("one10", "cpu")  # libraries that load on first use
-    gc.collect()
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    run = our_step(name, balancer, "cpu")
-    for _ in range(3):
-        run()
-    print(resident("VmHWM") - before)
-
-
-def resident(field: str) -> float:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) / 2**10
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--problem", default="own4,own14,one10,one10wide,resnet3", help="comma-separated")
     parser.add_argument("--balancers", default="", help="comma-separated; default: all")
     parser.add_argument("--repeats", type=int, default=15)
@@ -382,46 +381,18 @@ def main() -> None:
     parser.add_argument("--optimizer", choices=("adam", "sgd"), default="adam")
     parser.add_argument("--no-torchjd", action="store_true")
     parser.add_argument("--no-memory", action="store_true")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+
+
+QUICK = {"problem": "one10", "balancers": "equal,mgda", "repeats": 1}
+
+
+def run(options: argparse.Namespace) -> None:
     global OPTIMIZER
-    OPTIMIZER = arguments.optimizer
+    OPTIMIZER = options.optimizer
     torch.set_num_threads(1)
-    if arguments.memory_of:
-        measure_memory(arguments.problem, arguments.memory_of)
+    chosen = options.balancers.split(",") if options.balancers else components.names("balancers")
+    if options.problem in GRIDS:
+        grid(GRIDS[options.problem], chosen, options)
         return
-    console = Console(width=110)
-    chosen = arguments.balancers.split(",") if arguments.balancers else components.names("balancers")
-    if arguments.problem in GRIDS:
-        grid(GRIDS[arguments.problem], chosen, arguments.repeats, arguments.device, torchjd=not arguments.no_torchjd)
-        return
-    for name in arguments.problem.split(","):
-        table = Table("balancer", "needs", "step / equal", "TorchJD", "TorchJD best", "ours / TorchJD", "/ best")
-        table.add_column("peak MiB")
-        table.add_column("/ equal")
-        equal = our_step(name, "equal", arguments.device)
-        base_memory = float("nan") if arguments.no_memory else peak_mib(name, "equal", arguments.device)
-        repeats = arguments.repeats * (10 if name == "one10" else 1)
-        base = 0.0
-        for balancer in ["equal", *(b for b in chosen if b != "equal")]:
-            needs = components.component("balancers", balancer).needs
-            run = our_step(name, balancer, arguments.device)
-            ratio, base = compare(run, equal, repeats, arguments.device)
-            default = best = float("nan")
-            if balancer in TORCHJD and not arguments.no_torchjd:
-                ways = torchjd_steps(name, TORCHJD[balancer], arguments.device)
-                found = {way: compare(s, equal, max(5, repeats // 3), arguments.device)[0] for way, s in ways.items()}
-                default, best = found.get("autojac", float("nan")), min(found.values(), default=float("nan"))
-            memory = float("nan") if arguments.no_memory else peak_mib(name, balancer, arguments.device)
-            cells = [ratio, default, best, ratio / default, ratio / best, memory, memory / base_memory]
-            texts = [f"{cell:.0f}" if cell >= 1000 else f"{cell:.2f}" for cell in cells]
-            table.add_row(balancer, needs, *("" if text == "nan" else text for text in texts))
-        table.title = f"{name}: a step of equal weighting takes {base * 1e3:.1f} ms ({arguments.device})"
-        console.print(table)
-        if not name.startswith("own"):
-            ratio, _ = compare(floor_step(name, arguments.device), equal, repeats, arguments.device)
-            console.print(f"floor: one forward pass, T backward passes and Adam take {ratio:.2f} x equal weighting\n")
-
-
-if __name__ == "__main__":
-    main()
+    for name in options.problem.split(","):
+        steps_of(name, chosen, options)

@@ -1,7 +1,7 @@
 """What new users do wrong, and what they are told: 476 mistakes through the command line and Python, in this process.
 
-    python benchmarks/mistakes.py            # the table, and every mistake that is not answered well
-    python benchmarks/mistakes.py plugins    # of one kind
+    python benchmarks/run.py mistakes            # the table, and every mistake that is not answered well
+    python benchmarks/run.py mistakes plugins    # of one kind
 
 All of them were answered well in the end, since each kind was mended until it was: the figure is one of a training set.
 Of 218 that were written in one go, such as `shorthands` and `other_commands`, 146 were answered well at the first try
@@ -13,6 +13,7 @@ no mistake has to be accepted. A command that accepts a mistake without the word
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 import functools
@@ -1055,15 +1056,13 @@ def shown(answers: list[Answer]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kinds", nargs="*", help=", ".join(KINDS))
+
+
+def run(options: argparse.Namespace) -> bool:
     os.environ.setdefault("COLUMNS", "200")
-    kinds = sys.argv[1:] or KINDS
-    answers = [
-        judged(mistake) for mistake in mistakes() if mistake.kind.split()[0] in {kind.split()[0] for kind in kinds}
-    ]
+    kinds = {kind.split()[0] for kind in options.kinds or KINDS}
+    answers = [judged(mistake) for mistake in mistakes() if mistake.kind.split()[0] in kinds]
     print(shown(answers))
-    sys.exit(any(answer.verdict in ("traceback", "silently wrong") for answer in answers))
-
-
-if __name__ == "__main__":
-    main()
+    return not any(answer.verdict in ("traceback", "silently wrong") for answer in answers)

@@ -8,25 +8,24 @@ the steps alone, of the clock and of the processor's time, which other load on t
 table: how long the sets took to prepare, and how long a second time, which finds them.
 
 Example:
-    python benchmarks/pretrained.py --checkpoint minilm --source data/sentence_tasks
+    python benchmarks/run.py pretrained --checkpoint minilm --source data/sentence_tasks
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from harness import ROOT, Sheet, apart, say
 
 from mtlscale.config import Run, UserError, load_experiment
 
-EXPERIMENT = Path(__file__).parents[1] / "experiments" / "sentences_pretrained_cpu.yaml"
+EXPERIMENT = ROOT / "experiments" / "sentences_pretrained_cpu.yaml"
 TOKENS, FEATURES = "tokens", "features"
 WHOLE = ("training.epochs=10", "training.steps_per_epoch=null", "training.evaluate_every=10")
 HEADS = ("training.lr=1e-2",)
@@ -101,53 +100,34 @@ def _run(label: str, settings: tuple[str, ...], fingerprint: str) -> Run:
     return next(run for run in runs if (run.dataset, run.method) == (label, "equal"))
 
 
-def alone(function: Any, *arguments: Any) -> Any:
-    """What the function returns in a fresh process."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--checkpoint", type=Path, required=True, help="folder with a pretrained model, as in docs/datasets.md"
-    )
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", type=Path, required=True, help="a pretrained model's, as in docs/datasets.md")
     parser.add_argument("--source", type=Path, help="folder with the sentence tasks; default: $MTLSCALE_DATA's")
     parser.add_argument("--set", action="append", default=[], help="another setting of the experiment, KEY=VALUE")
     parser.add_argument("--home", type=Path, help="folder that keeps the prepared sets; default: none does")
-    arguments = parser.parse_args()
-    folder = arguments.checkpoint.absolute()
+
+
+def run(options: argparse.Namespace) -> None:
+    folder = options.checkpoint.absolute()
     named = [f"datasets.{place}.options.tokenizer={folder}" for place in (0, 1)]
-    settings = (f"model.encoder.checkpoint={folder}", *named, *arguments.set)
+    settings = (f"model.encoder.checkpoint={folder}", *named, *options.set)
+    folders: dict[str, Path] = {}
     with tempfile.TemporaryDirectory() as empty:
-        home = arguments.home or Path(empty)
+        home = options.home or Path(empty)
         try:
             load_experiment(EXPERIMENT, settings)
-            folders = {}
-            for label in (TOKENS, FEATURES):
-                folders[label], first = alone(prepared, label, settings, arguments.source, home)
-                again, second = alone(prepared, label, settings, arguments.source, home)
-                assert again == folders[label]
-                print(f"{label}: prepared in {first:.1f} s, found again in {second:.2f} s", flush=True)
-            table(settings, folders)
         except UserError as mistake:
-            print(mistake, file=sys.stderr)
-            return 2
-    return 0
-
-
-def table(settings: tuple[str, ...], folders: dict[str, Path]) -> None:
-    for row in ROWS:
-        found = alone(trained, row.data, (*settings, *row.settings), folders[row.data])
-        if row is ROWS[0]:
-            print(f"{found.hardware}\n")
-            heads = ("what learns", "samples/s", "per CPU second", "peak memory, MiB", "parameters that learn")
-            print("| " + " | ".join([*heads, *found.accuracy]) + " |")
-            print("| --- " * (len(heads) + len(found.accuracy)) + "|")
-        cells = [row.name, f"{found.per_second:.0f}", f"{found.per_cpu_second:.0f}", f"{found.memory:.0f}",
-                 f"{found.learning:,}", *(f"{value:.1f}" for value in found.accuracy.values())]  # fmt: skip
-        print("| " + " | ".join(cells) + " |", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            sys.exit(str(mistake))
+        for label in (TOKENS, FEATURES):
+            folders[label], first = apart(prepared, label, settings, options.source, home)
+            again, second = apart(prepared, label, settings, options.source, home)
+            assert again == folders[label]
+            say(f"{label}: prepared in {first:.1f} s, found again in {second:.2f} s", first=first, second=second)
+        rows = {row.name: apart(trained, row.data, (*settings, *row.settings), folders[row.data]) for row in ROWS}
+    columns = ("what learns", "samples/s", "per CPU second", "peak memory, MiB", "parameters that learn")
+    first_row = next(iter(rows.values()))
+    sheet = Sheet(first_row.hardware, *columns, *first_row.accuracy)
+    for name, found in rows.items():
+        rates = (round(found.per_second), round(found.per_cpu_second), round(found.memory), found.learning)
+        sheet.row(name, *rates, *(f"{value:.1f}" for value in found.accuracy.values()))
+    sheet.show()

@@ -1,8 +1,8 @@
 """How much do the tests see? Break the package in many small places and count the breaks that a test notices.
 
-    python benchmarks/mutants.py map --out build/map                  # the default suite once, under coverage
-    python benchmarks/mutants.py run --map build/map --out build/mutants.json
-    python benchmarks/mutants.py run --map build/other --out build/other.json --tree ../other --same build/mutants.json
+    python benchmarks/run.py mutants map --out build/map                  # the default suite once, under coverage
+    python benchmarks/run.py mutants run --map build/map --out build/mutants.json
+    python benchmarks/run.py mutants run --map build/other --out build/other.json --tree ../other --same build/mutants.json
 
 A mutant is one changed operator, constant, condition, removed statement or swapped pair of arguments, drawn with a seed
 over all lines that a test executes in its own process. Each is tried in a copy of the tree, on the tests that execute
@@ -34,6 +34,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from harness import say
 
 PACKAGES = ("mtlscale", "pipelines")
 LIBRARIES = (
@@ -361,8 +363,7 @@ def _covering(tree: Path, mutant: Mutant, source: str, lines: dict[str, dict[int
     return []
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     mapping = commands.add_parser("map")
     mapping.add_argument("--out", type=Path, required=True)
@@ -376,14 +377,14 @@ def main() -> None:
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--seconds", type=float, default=30.0, help="of tests for a mutant")
     running.add_argument("--most", type=int, default=40, help="tests for a mutant")
-    arguments = parser.parse_args()
-    if arguments.command == "map":
-        make_map(arguments.out.resolve(), arguments.paths)
+
+
+def run(options: argparse.Namespace) -> None:
+    if options.command == "map":
+        make_map(options.out.resolve(), options.paths)
         return
-    verdicts = study(arguments)
+    verdicts = study(options)
     counts = Counter(verdict.outcome for verdict in verdicts)
-    print(" · ".join(f"{outcome} {count}" for outcome, count in sorted(counts.items())), f"of {len(verdicts)}")
-
-
-if __name__ == "__main__":
-    main()
+    say(
+        " · ".join(f"{outcome} {count}" for outcome, count in sorted(counts.items())) + f" of {len(verdicts)}", **counts
+    )

@@ -1,8 +1,8 @@
 """What balancing costs in a training loop of one's own: TaskBalancer beside TorchJD and LibMTL, in one run.
 
     pip download --no-deps LibMTL==1.1.5 -d LIBMTL && unzip LIBMTL/*.whl -d LIBMTL     # into a folder of its own
-    python benchmarks/own_loop.py --libmtl LIBMTL
-    python benchmarks/own_loop.py --libmtl LIBMTL --problem one10 --methods mgda,pcgrad --no-memory
+    python benchmarks/run.py own_loop --libmtl LIBMTL
+    python benchmarks/run.py own_loop --libmtl LIBMTL --problem one10 --methods mgda,pcgrad --no-memory
 
 Problems, each a plain script of `nn.Module`s with Adam: `one10`: ten tasks on one input of 784 numbers, an MLP of 2 x
 256 units, batches of 64; `one10wide`: 2 x 512 units, batches of 256; `texts4`: four tasks with texts of their own,
@@ -22,11 +22,8 @@ which builds the network and does three steps, less what its libraries hold (Lin
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib
-import json
 import statistics
-import subprocess
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -34,15 +31,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from balancers import ResNet18, resident, seconds, zipf_tokens
-from rich.console import Console
-from rich.table import Table
+from cases.balancers import Loop, ResNet18, torchjd_step, torchjd_steps, ways_that_work, zipf_tokens
+from harness import Sheet, Step, apart, in_turns, peak_mib, ratio, say
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import mtlscale
-
-Step = Callable[[], None]
 
 OUTPUTS = 4
 # Our name -> TorchJD's aggregator, LibMTL's weighting with its arguments.
@@ -121,38 +115,10 @@ def ours(problem: str, method: str) -> Step:
     return step
 
 
-def torchjd(problem: str, method: str, way: str) -> Step:
-    from torchjd import aggregation
-    from torchjd.autogram import Engine
-    from torchjd.autojac import backward, jac_to_grad, mtl_backward
-
-    name, script = METHODS[method][0], Script(problem)
-    chunk = 1 if way == "one row" else None
-
-    def autojac() -> None:
-        features, losses = script.forward()
-        script.optimizer.zero_grad()
-        if script.own_inputs:
-            for loss, head in zip(losses, script.heads, strict=True):
-                loss.backward(retain_graph=True, inputs=list(head.parameters()))
-            backward(losses, inputs=script.shared, parallel_chunk_size=chunk)
-        else:
-            mtl_backward(losses, features=features[0], parallel_chunk_size=chunk)
-        jac_to_grad(script.shared, aggregator)
-        script.optimizer.step()
-
-    def autogram() -> None:
-        _, losses = script.forward()
-        script.optimizer.zero_grad()
-        stacked = torch.stack(losses)
-        stacked.backward(weighting(engine.compute_gramian(stacked)))
-        script.optimizer.step()
-
-    if way == "autogram":
-        engine, weighting = Engine(script.trunk, batch_dim=None), getattr(aggregation, f"{name}Weighting")()
-        return autogram
-    aggregator = getattr(aggregation, name)()
-    return autojac
+def loop_of(problem: str) -> Loop:
+    script = Script(problem)
+    heads = [list(head.parameters()) for head in script.heads]
+    return Loop(script.forward, script.trunk, heads, script.shared, script.optimizer, script.own_inputs)
 
 
 def libmtl(problem: str, method: str, folder: str) -> Step:
@@ -173,9 +139,7 @@ def libmtl(problem: str, method: str, folder: str) -> Step:
             super().__init__(names, lambda: script.trunk, decoders, False, script.own_inputs, device)
             self.init_param()
 
-        def zero_grad_share_params(
-            self,
-        ) -> None:  # its weightings write into `.grad`, which today's torch has set to None
+        def zero_grad_share_params(self) -> None:  # its weightings write into `.grad`, which is None today
             self.encoder.zero_grad(set_to_none=False)
 
     model = Model()
@@ -200,127 +164,78 @@ def libmtl(problem: str, method: str, folder: str) -> Step:
 
 def ways_of(library: str, problem: str, method: str, folder: str) -> dict[str, Step]:
     """A library's ways to do the step; those that do not work are left out."""
+    what = f"{problem} {method}"
     if library == "ours":
         return {"ours": ours(problem, method)}
-    makers: dict[str, Callable[[], Step]] = {}
     if library == "TorchJD":
-        makers = {way: lambda way=way: torchjd(problem, method, way) for way in ("autojac", "one row", "autogram")}  # type: ignore[misc]
-    elif folder and METHODS[method][1]:
-        makers = {"LibMTL": lambda: libmtl(problem, method, folder)}
-
-    steps = {}
-    for way, make in makers.items():
-        try:
-            step = make()
-            step()
-            steps[way] = step
-        except Exception as error:  # not every method and network is supported in every way
-            print(f"{problem} {method}: {way} does not work: {type(error).__name__}: {str(error)[:100]}", flush=True)
-    return steps
+        return torchjd_steps(lambda: loop_of(problem), METHODS[method][0], what)
+    known = bool(folder and METHODS[method][1])
+    return ways_that_work({"LibMTL": lambda: libmtl(problem, method, folder)}, what) if known else {}
 
 
-def compare(steps: dict[str, Step], turns: int, group: int) -> tuple[float, dict[str, float]]:
-    """(median seconds of our step, way -> median of the ratios of our time to its)."""
-    times: dict[str, list[float]] = {way: [] for way in steps}
-    for turn in range(turns + 1):
-        order = list(steps) if turn % 2 else list(reversed(steps))
-        for way in order:
-            spent = sum(seconds(steps[way], "cpu") for _ in range(group))
-            if turn:  # the first warms up
-                times[way].append(spent / group)
-    mine = times["ours"]
-    ratios = {way: statistics.median(a / b for a, b in zip(mine, other, strict=True)) for way, other in times.items()}
-    return statistics.median(mine), ratios
-
-
-def peak_mib(library: str, way: str, problem: str, method: str, folder: str) -> float:
-    request = json.dumps([library, way, problem, method, folder])
-    done = subprocess.run([sys.executable, __file__, "--memory-of", request], capture_output=True, text=True)
-    return float(done.stdout.splitlines()[-1]) if done.returncode == 0 else float("nan")
-
-
-def measure_memory(library: str, way: str, problem: str, method: str, folder: str) -> None:
-    """Print the peak of this process from here on, in MiB over what it holds now."""
-    first = {
-        "ours": ours,
-        "TorchJD": lambda p, m: torchjd(p, m, "autojac"),
-        "LibMTL": lambda p, m: libmtl(p, m, folder),
+def peak_of(library: str, way: str, problem: str, method: str, folder: str) -> float:
+    """In a process of its own; NaN where the library cannot do it."""
+    makers: dict[str, Callable[[str, str, str], Step]] = {
+        "ours": lambda problem, method, way: ours(problem, method),
+        "TorchJD": lambda problem, method, way: torchjd_step(loop_of(problem), METHODS[method][0], way),
+        "LibMTL": lambda problem, method, way: libmtl(problem, method, folder),
     }
-    first[library]("one10", "equal")()  # what loads on first use
-    gc.collect()
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    makers = {**first, "TorchJD": lambda p, m: torchjd(p, m, way)}
-    step = makers[library](problem, method)
-    for _ in range(3):
-        step()
-    print(resident("VmHWM") - before)
+    torch.set_num_threads(1)
+    try:
+        make = makers[library]
+        return peak_mib(make("one10", "equal", "autojac"), lambda: make(problem, method, way))
+    except Exception:
+        return float("nan")
 
 
-def line(problem: str, method: str, arguments: argparse.Namespace) -> tuple[list[str], list[float]]:
-    """The cells of a line of the table, and our time and memory over those of the better peer."""
-    found = {library: ways_of(library, problem, method, arguments.libmtl) for library in LIBRARIES}
+def line(problem: str, method: str, options: argparse.Namespace) -> list[Any]:
+    """The cells of a line of the table, with our time and memory over those of the better peer."""
+    found = {library: ways_of(library, problem, method, options.libmtl) for library in LIBRARIES}
     steps = {way: step for ways in found.values() for way, step in ways.items()}
-    base, ratios = compare(steps, arguments.turns, GROUP.get(problem, 1))
+    times = in_turns(steps, options.turns, GROUP.get(problem, 1))
+    ratios = {way: ratio(times, "ours", way) for way in steps}
     best_way = {library: max(ways, key=ratios.__getitem__) for library, ways in found.items() if ways}
-    time_ratio = max(ratios[way] for library, way in best_way.items() if library != "ours")
+    peers = [library for library in best_way if library != "ours"]
 
-    memory = {}
-    if not arguments.no_memory:
-        memory = {
-            library: peak_mib(library, way, problem, method, arguments.libmtl) for library, way in best_way.items()
-        }
-    peers = [mib for library, mib in memory.items() if library != "ours" and mib == mib]
-    memory_ratio = memory["ours"] / min(peers) if peers else float("nan")
-
-    cells = [method, f"{base * 1e3:.1f}"]
+    base = 1e3 * statistics.median(times["ours"])
+    cells: list[Any] = [method, f"{base:.1f}"]
     for library in LIBRARIES[1:]:
         way = best_way.get(library)
-        cells.append("" if way is None else f"{base * 1e3 / ratios[way]:.1f}" + (f" ({way})" if way != library else ""))
-    cells.append(f"{time_ratio:.2f}")
-    cells += [f"{memory[library]:.0f}" if library in memory else "" for library in LIBRARIES]
-    return [*cells, f"{memory_ratio:.2f}" if peers else ""], [time_ratio, memory_ratio]
+        cells.append(None if way is None else f"{base / ratios[way]:.1f}" + (f" ({way})" if way != library else ""))
+    cells.append(max((ratios[best_way[library]] for library in peers), default=None))
+
+    memory: dict[str, float] = {}
+    if not options.no_memory:
+        memory = {
+            library: apart(peak_of, library, way, problem, method, options.libmtl) for library, way in best_way.items()
+        }
+    known = [memory[library] for library in peers if library in memory and memory[library] == memory[library]]
+    mib = [f"{memory[library]:.0f}" if library in memory else None for library in LIBRARIES]
+    return [*cells, *mib, memory["ours"] / min(known) if known else None]
 
 
-def table(problem: str, methods: Sequence[str], arguments: argparse.Namespace) -> list[float]:
-    columns = (
-        "method",
-        "ours ms",
-        "TorchJD ms",
-        "LibMTL ms",
-        "ours / faster",
-        "ours MiB",
-        "TorchJD",
-        "LibMTL",
-        "/ less",
-    )
-    shown, worst = Table(*columns, title=problem), [0.0, 0.0]
+def table(problem: str, methods: Sequence[str], options: argparse.Namespace) -> None:
+    times = ("ours ms", "TorchJD ms", "LibMTL ms", "ours / faster")
+    sheet = Sheet(problem, "method", *times, "ours MiB", "TorchJD", "LibMTL", "/ less")
     for method in methods:
-        cells, ratios = line(problem, method, arguments)
-        shown.add_row(*cells)
-        print(problem, *cells, sep=" | ", flush=True)
-        worst = [max(a, b) if b == b else a for a, b in zip(worst, ratios, strict=True)]
-    Console(width=120).print(shown)
-    return worst
+        sheet.row(*line(problem, method, options))
+    sheet.show()
+    largest = [max((row[column] for row in sheet.rows if row[column]), default=float("nan")) for column in (4, 8)]
+    say(f"{problem}: largest ratio of times {largest[0]:.2f}, of memory {largest[1]:.2f}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--libmtl", default="", help="folder that holds LibMTL's files; without it LibMTL is left out")
     parser.add_argument("--problem", default="one10,one10wide,texts4,resnet3", help="comma-separated")
     parser.add_argument("--methods", default=",".join(METHODS), help="comma-separated")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--no-memory", action="store_true")
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+
+
+QUICK = {"problem": "one10", "methods": "mgda", "turns": 2}
+
+
+def run(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    if arguments.memory_of:
-        measure_memory(*json.loads(arguments.memory_of))
-        return
-    for problem in arguments.problem.split(","):
-        times, memory = table(problem, arguments.methods.split(","), arguments)
-        print(f"{problem}: largest ratio of times {times:.2f}, of memory {memory:.2f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    for problem in options.problem.split(","):
+        table(problem, options.methods.split(","), options)

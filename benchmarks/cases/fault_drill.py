@@ -1,8 +1,8 @@
 """Break a cluster on purpose, again and again, and see whether every experiment still ends complete and correct.
 
-    python benchmarks/fault_drill.py --rounds 24           # three of each kind, a table for docs/clusters.md at the end
-    python benchmarks/fault_drill.py --rounds 8 --seed 7 --keep
-    python benchmarks/fault_drill.py --rounds 2 --kinds second disk
+    python benchmarks/run.py fault_drill --rounds 24  # three of each kind, a table for docs/clusters.md at the end
+    python benchmarks/run.py fault_drill --rounds 8 --seed 7 --keep
+    python benchmarks/run.py fault_drill --rounds 2 --kinds second disk
 
 Three real Ray nodes on this machine and an MLflow server. Every round submits the same experiment on digits as a job
 into a folder of its own, and at a random moment (seeded) does one thing to it:
@@ -34,12 +34,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import psutil
+from harness import say
 
 from mtlscale.config import load_experiment
 from mtlscale.execution.cluster.local_cluster import LocalCluster
@@ -333,14 +334,18 @@ def markdown(rounds: list[Round], calm_seconds: float) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=60, help="of a run: longer ones are hit in the middle")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--keep", action="store_true", help="keep the folder of ledgers and logs")
-    options = parser.parse_args()
+
+
+QUICK = {"rounds": 1, "kinds": ["worker"]}
+
+
+def run(options: argparse.Namespace) -> bool:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     rng = random.Random(options.seed)
     folder = Path(tempfile.mkdtemp(prefix="drill-"))
@@ -374,15 +379,11 @@ def main() -> int:
                 print(markdown([one], calm_seconds).splitlines()[-1], file=sys.stderr, flush=True)
                 if one.problem:
                     break  # what it left behind would spoil the rounds after it
-        print(markdown(rounds, calm_seconds))
+        say(markdown(rounds, calm_seconds), rounds=[asdict(one) for one in rounds])
     finally:
         mlflow.kill()
         if options.keep or any(one.problem for one in rounds):
             print(f"kept: {folder}", file=sys.stderr)
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    return int(len(rounds) < options.rounds or any(one.problem for one in rounds))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return len(rounds) == options.rounds and not any(one.problem for one in rounds)
