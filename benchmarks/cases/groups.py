@@ -1,7 +1,7 @@
 """Runs of several workers on a cluster of three nodes: as many groups at once as fit, beside one at a time.
 
-    python benchmarks/groups.py                         # eight runs of two workers, 12 CPUs, a trial search
-    python benchmarks/groups.py --epochs 400 --cpus 2   # longer runs, three at once
+    python benchmarks/run.py groups                         # eight runs of two workers, 12 CPUs, a trial search
+    python benchmarks/run.py groups --epochs 400 --cpus 2   # longer runs, three at once
 
 Three real Ray nodes on this machine. (a) `mtlscale run` of eight runs on digits; (b) the same runs by one group. From
 the records' times: how many trained at once at most, and the wall clock from the first start to the last end; the
@@ -13,7 +13,6 @@ a run that wants two CPUs in one worker: seconds until it is refused. (d) A sear
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,8 @@ import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
+
+from harness import Apart, say
 
 from mtlscale.execution.cluster.local_cluster import LocalCluster
 from mtlscale.records import Home, Ledger, RunRecord
@@ -45,7 +46,7 @@ def mtlscale(command: str, file: Path, home: Path, cluster: LocalCluster) -> sub
     return subprocess.run(mine, env=cluster.environment(), stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
 
 
-def one_group(file: Path, home: Path) -> None:
+def one_group(file: Path, home: Path, address: str) -> None:
     """In a process of its own, which has the cluster's token: all runs by a single group."""
     from mtlscale.config import load_experiment
     from mtlscale.execution import Job, Options, Plan, RunEnded
@@ -58,7 +59,7 @@ def one_group(file: Path, home: Path) -> None:
     assert isinstance(found, Plan)
     jobs = [Job(one.run, found.folders[one.run.data], place.run(one.run.run_id)) for one in found.todo]
     ledger = Ledger(place.ledger(experiment.name))
-    with cluster.session(os.environ["CLUSTER"]):
+    with cluster.session(address):
         for event in execute_groups(jobs, 1, Options(experiment.resources), home / "ray_train"):
             if isinstance(event, RunEnded):
                 ledger.append(event.record)
@@ -74,11 +75,11 @@ def times(records: dict[str, RunRecord]) -> tuple[int, float]:
 def told(name: str, records: dict[str, RunRecord], whole: float) -> tuple[int, float]:
     most, wall = times(records)
     alone = sum(record.seconds for record in records.values()) / len(records)
-    print(
+    say(
         f"{name}: {len(records)} runs of {alone:.0f} s each, at most {most} at once; {wall:.0f} s from the first start "
         f"to the last end, {whole:.0f} s with the start of everything",
-        flush=True,
-    )
+        most=most, wall=wall, whole=whole,
+    )  # fmt: skip
     return most, wall
 
 
@@ -105,16 +106,15 @@ def runs_side_by_side(folder: Path, epochs: int, cpus: int, least: int) -> list[
         many = Ledger(Home(folder / "many").ledger("groups")).latest()
         most, wall = told("as many as fit", many, whole)
         started = time.monotonic()
-        mine = [sys.executable, __file__, "--one-group", str(file), str(folder / "one")]
-        subprocess.run(mine, env={**cluster.environment(), "CLUSTER": cluster.address}, check=True)
+        Apart(one_group, file, folder / "one", cluster.address, **cluster.environment()).result()
         one = Ledger(Home(folder / "one").ledger("groups")).latest()
         _, alone = told("one at a time", one, time.monotonic() - started)
         equal = same(many, one)
-        print(f"wall time of one at a time / as many as fit: {alone / wall:.2f}; records equal: {equal}")
+        say(f"wall time of one at a time / as many as fit: {alone / wall:.2f}; records equal: {equal}")
         done = mtlscale("sweep", search, folder / "searched", cluster)
         trials = Ledger(Home(folder / "searched").trials("groups")).latest() if done.returncode == 0 else {}
         workers = {record.workers for record in trials.values()}
-        print(f"search: exit status {done.returncode}, {len(trials)} trials of {workers or '?'} workers")
+        say(f"search: exit status {done.returncode}, {len(trials)} trials of {workers or '?'} workers")
     if not equal:
         wrong.append("the records differ")
     if most < least:
@@ -134,21 +134,21 @@ def what_fits_nowhere(folder: Path) -> list[str]:
         started = time.monotonic()
         done = mtlscale("run", file, folder / "wide", cluster)
         seconds = time.monotonic() - started
-    print(f"two nodes of one CPU: refused after {seconds:.1f} s with status {done.returncode}: {done.stdout.strip()}")
+    say(f"two nodes of one CPU: refused after {seconds:.1f} s with status {done.returncode}: {done.stdout.strip()}")
     return [] if done.returncode == 2 and seconds <= REFUSED_SECONDS else ["not refused in time"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, default=300, help="of a run: long enough to outlast the others' start")
     parser.add_argument("--cpus", type=int, default=4, help="logical CPUs of each of the three nodes")
     parser.add_argument("--least", type=int, default=4, help="runs that have to train at once")
     parser.add_argument("--keep", action="store_true", help="keep the folder of records and logs")
-    parser.add_argument("--one-group", nargs=2, type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one_group:
-        one_group(*options.one_group)
-        return 0
+
+
+QUICK = {"epochs": 20, "cpus": 2, "least": 1}
+
+
+def run(options: argparse.Namespace) -> bool:
     folder = Path(tempfile.mkdtemp(prefix="groups-"))
     try:
         wrong = runs_side_by_side(folder, options.epochs, options.cpus, options.least)
@@ -159,8 +159,4 @@ def main() -> int:
         else:
             shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(wrong), file=sys.stderr)
-    return int(bool(wrong))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return not wrong

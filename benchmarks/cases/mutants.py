@@ -2,7 +2,7 @@
 
     python benchmarks/run.py mutants map --out build/map                  # the default suite once, under coverage
     python benchmarks/run.py mutants run --map build/map --out build/mutants.json
-    python benchmarks/run.py mutants run --map build/other --out build/other.json --tree ../other --same build/mutants.json
+    python benchmarks/run.py mutants run --map build/other --out other.json --tree ../other --same build/mutants.json
 
 A mutant is one changed operator, constant, condition, removed statement or swapped pair of arguments, drawn with a seed
 over all lines that a test executes in its own process. Each is tried in a copy of the tree, on the tests that execute
@@ -385,6 +385,5 @@ def run(options: argparse.Namespace) -> None:
         return
     verdicts = study(options)
     counts = Counter(verdict.outcome for verdict in verdicts)
-    say(
-        " · ".join(f"{outcome} {count}" for outcome, count in sorted(counts.items())) + f" of {len(verdicts)}", **counts
-    )
+    told = " · ".join(f"{outcome} {count}" for outcome, count in sorted(counts.items()))
+    say(f"{told} of {len(verdicts)}", **counts)

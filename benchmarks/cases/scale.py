@@ -1,7 +1,7 @@
 """The driver's share of a very large experiment: planning, events, ledger, leaderboard, MLflow, without training.
 
-    python benchmarks/scale.py                            # 100,000 runs on 1,000 workers, simulated
-    python benchmarks/scale.py --runs 10000 --mlflow-runs 500
+    python benchmarks/run.py scale                            # 100,000 runs on 1,000 workers, simulated
+    python benchmarks/run.py scale --runs 10000 --mlflow-runs 500
 
 Real planner, ledger, leaderboard and MLflow writer (SQLite); the workers are simulated: each takes the next run, tells
 its epochs and its record, and 1,000 of them overlap. Every part runs in a process of its own, whose largest resident
@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import heapq
 import itertools
-import json
-import multiprocessing
 import random
 import resource
 import shutil
@@ -26,8 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from harness import Sheet, apart, say
 
 DATASETS, SEEDS, EPOCHS = 10, 20, 5
 TARGETS: dict[str, dict[str, float]] = {  # part -> what it may take at 100,000 runs
@@ -268,35 +265,30 @@ def pace(home: Path, workers: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _apart(work: Callable[..., dict[str, Any]], arguments: tuple[Any, ...], answer: Any) -> None:
+def measured(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """In a process of its own: a part, with its CPU time and its memory."""
     before = time.process_time()
     result = work(*arguments)
     cpu = result.pop("busy", time.process_time() - before)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    answer.put({**result, "mb": memory, "cpu": cpu, "cpu_ms": 1e3 * cpu / max(1, result["runs"])})
+    return {**result, "mb": memory, "cpu": cpu, "cpu_ms": 1e3 * cpu / max(1, result["runs"])}
 
 
-def apart(work: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """The work in a fresh process, with its memory."""
-    context = multiprocessing.get_context("spawn")
-    answer = context.Queue()
-    process = context.Process(target=_apart, args=(work, arguments, answer))
-    process.start()
-    result: dict[str, Any] = answer.get()
-    process.join()
-    return result
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=1_000)
     parser.add_argument("--mlflow-runs", type=int, default=200)
     parser.add_argument("--pace-seconds", type=float, default=20.0, help="of the part in real time")
     parser.add_argument("--folder", type=Path, help="keep the files here")
-    options = parser.parse_args()
+
+
+QUICK = {"runs": 1000, "workers": 50, "mlflow_runs": 4, "pace_seconds": 3.0}
+
+
+def run(options: argparse.Namespace) -> bool:
     home = options.folder or Path(tempfile.mkdtemp(prefix="mtlscale-"))
-    parts: dict[str, dict[str, Any]] = {}
+    columns = ("part", "runs", "seconds", "CPU s", "CPU ms a run", "MB", "target", "")
+    sheet, paced, good = Sheet("the driver's cost", *columns), dict[str, Any](), True
     try:
         for name, work, arguments in (
             ("plan", plan, (home, options.runs)),
@@ -307,28 +299,21 @@ def main() -> None:
             ("MLflow, followed", mlflow, (home, options.mlflow_runs, True)),
             ("at the workers' pace", pace, (home, options.workers, options.pace_seconds)),
         ):
-            parts[name] = apart(work, *arguments)
-            Console(stderr=True).print(f"{name}: {json.dumps(parts[name])}", soft_wrap=True)
+            paced = part = apart(measured, work, *arguments)
+            told = ", ".join(f"≤ {most:g} {UNITS[what]}" for what, most in TARGETS[name].items())
+            met = all(part[what] <= most for what, most in TARGETS[name].items())
+            good &= met
+            numbers = (part["runs"], part["seconds"], part["cpu"], part["cpu_ms"], part["mb"])
+            sheet.row(name, *numbers, told, "met" if met else "MISSED")
     finally:
         if options.folder is None:
             shutil.rmtree(home, ignore_errors=True)
-    table = Table("part", "runs", "seconds", "CPU s", "CPU ms a run", "MB", "target", "", title="the driver's cost")
-    for name, part in parts.items():
-        numbers = (f"{part['runs']:,}", f"{part['seconds']:.1f}", f"{part['cpu']:.1f}", f"{part['cpu_ms']:.2f}")
-        targets = TARGETS[name]
-        told = ", ".join(f"≤ {most:g} {UNITS[what]}" for what, most in targets.items())
-        met = all(part[what] <= most for what, most in targets.items())
-        table.add_row(name, *numbers, f"{part['mb']:.0f}", told, "met" if met else "MISSED")
-    console = Console(width=130)
-    console.print(table)
-    paced = parts["at the workers' pace"]
-    console.print(
+    sheet.show()
+    say(
         f"{options.workers:,} workers with an epoch a second: {paced['events_per_second']:,.0f} events a second taken "
         f"(and {paced['events_per_cpu_second']:,.0f} in a second of CPU time), {paced['lag']:.2f} s behind at the end, "
         f"{paced['largest_lag']:.2f} s at worst; MLflow then lacked {paced['mlflow_left']:,} of {paced['runs']:,} runs "
-        f"and had them {paced['mlflow_catches_up_s']:.0f} s later"
+        f"and had them {paced['mlflow_catches_up_s']:.0f} s later",
+        **paced,
     )
-
-
-if __name__ == "__main__":
-    main()
+    return good

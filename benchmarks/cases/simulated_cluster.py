@@ -1,7 +1,7 @@
 """What becomes of thousands of runs on a cluster of hundreds of GPUs, and what their driver does meanwhile.
 
-    python benchmarks/simulated_cluster.py                                # 64 nodes × 8 GPUs, 10,000 runs, minutes
-    python benchmarks/simulated_cluster.py --ray-nodes 12                 # and real raylets with GPUs in name only
+    python benchmarks/run.py simulated_cluster                                # 64 nodes × 8 GPUs, 10,000 runs, minutes
+    python benchmarks/run.py simulated_cluster --ray-nodes 12                 # and real raylets with GPUs in name only
 
 (a) *The cluster.* 100 experiments of 100 runs arrive one after the other, each with 1 to 16 workers a run. Their
 queues, their retries and the number of their groups are this project's own (`JobQueue`, `LostWorkers`, `runs_at_once`).
@@ -33,8 +33,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from harness import Sheet
 
 EPOCHS = 10
 WORKERS = range(1, 17)  # of a run
@@ -408,7 +407,7 @@ class Stream:
         self.when = ray.now + ray.rng.expovariate(1)
 
     def __next__(self) -> Any:
-        import scale
+        from cases import scale
 
         from mtlscale.execution import EpochEnded, RunEnded
 
@@ -428,7 +427,7 @@ class Stream:
 
 def drive(home: Path, runs: int, slots: int) -> dict[str, float]:
     """The real pool and recorder; seconds of CPU that are the driver's own."""
-    import scale
+    from cases import scale
 
     from mtlscale.config import ResourceSpec
     from mtlscale.execution import Recorder, Silent
@@ -534,14 +533,13 @@ def _nothing() -> Iterator[int]:
 
 
 def show(title: str, rows: Sequence[tuple[str, str]]) -> None:
-    table = Table("what", "", title=title)
+    sheet = Sheet(title, "what", "")
     for row in rows:
-        table.add_row(*row)
-    Console(width=130).print(table)
+        sheet.row(*row)
+    sheet.show()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--gpus", type=int, default=8, help="of each node")
     parser.add_argument("--runs", type=int, default=10_000)
@@ -555,7 +553,12 @@ def main() -> int:
     parser.add_argument("--only", choices=("a", "b", "c"), help="leave the other parts out")
     parser.add_argument("--ray-nodes", type=int, default=0, help="raylets of (c)")
     parser.add_argument("--ray-groups", type=int, default=300, help="groups of (c)")
-    options = parser.parse_args()
+
+
+QUICK = {"nodes": 8, "runs": 400, "experiments": 10, "slots": [8]}
+
+
+def run(options: argparse.Namespace) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
     if options.only in (None, "a"):
@@ -577,8 +580,3 @@ def main() -> int:
 
     if options.ray_nodes and options.only in (None, "c"):
         show("on real raylets", list(on_real_ray(options.ray_nodes, options.gpus, options.ray_groups, options.slots)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

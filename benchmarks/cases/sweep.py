@@ -1,8 +1,8 @@
 """Trials per minute: batched trials beside Ray Tune, the same trials in one run, and whether all find the same.
 
-    python benchmarks/sweep.py --problem digits                   # hard parameter sharing, 10 tasks
-    python benchmarks/sweep.py --problem school --source DIR      # TOMATO-ex, 139 tasks
-    python benchmarks/sweep.py --problem digits --device cuda --trials 256 --only batched
+    python benchmarks/run.py sweep --problem digits                   # hard parameter sharing, 10 tasks
+    python benchmarks/run.py sweep --problem school --source DIR      # TOMATO-ex, 139 tasks
+    python benchmarks/run.py sweep --problem digits --device cuda --trials 256 --only batched
 
 (a) Tune with a function, a new process per trial; (b) Tune with a class and reused actors; (c) the batched executor, as
 many batches as workers. All have the same number of workers with one CPU each, on a Ray that is up. Times are wall
@@ -17,13 +17,11 @@ import argparse
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from harness import Sheet, say, timed
 
 from mtlscale.config import Experiment, ResourceSpec, Run, trials
 from mtlscale.execution import Batched, Job, Options, RunEnded, execute_pool
@@ -59,8 +57,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 Scores = dict[str, float]  # run_id -> validation score
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--problem", choices=PROBLEMS, default="digits")
     parser.add_argument("--source", type=Path)
     parser.add_argument("--home", type=Path)
@@ -70,40 +67,39 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", choices=("function", "class", "batched"))
-    arguments = parser.parse_args()
-    home = arguments.home or Path(tempfile.mkdtemp())
-    runs, data = _trials(arguments, home)
-    gpu = 1.0 if arguments.device == "cuda" else 0.0
-    workers = 1 if gpu else arguments.workers
+
+
+QUICK = {"trials": 4, "tune_trials": 1, "epochs": 2, "workers": 1}
+
+
+def run(options: argparse.Namespace) -> None:
+    home = options.home or Path(tempfile.mkdtemp())
+    runs, data = _trials(options, home)
+    gpu = 1.0 if options.device == "cuda" else 0.0
+    workers = 1 if gpu else options.workers
     resources = ResourceSpec(gpus_per_worker=gpu)
-    few = runs[: arguments.tune_trials]
+    few = runs[: options.tune_trials]
     ways: dict[str, Callable[[], tuple[Scores, float]]] = {
         "function": lambda: _tune(few, data, workers, gpu, home, reuse=False),
         "class": lambda: _tune(few, data, workers, gpu, home, reuse=True),
         "batched": lambda: _batched(runs, data, workers, resources),
     }
-    table = Table("executor", "trials", "seconds", "trials/min", "batched is", "MB", title=arguments.problem)
-    found: dict[str, tuple[Scores, float, float]] = {}
     with cluster.session():
-        for name, way in ways.items():
-            if arguments.only in (None, name):
-                started = time.perf_counter()
-                scores, memory = way()
-                found[name] = (scores, time.perf_counter() - started, memory)
-    batched = found.get("batched")
-    for name, (scores, seconds, memory) in found.items():
-        rate = 60 * len(scores) / seconds
-        ratio = "" if batched is None or name == "batched" else f"{60 * len(batched[0]) / batched[1] / rate:.1f} ×"
-        table.add_row(name, str(len(scores)), f"{seconds:.1f}", f"{rate:.0f}", ratio, f"{memory:.0f}")
-    console = Console()
-    console.print(table)
-    if batched is not None:
-        for name in ("function", "class"):
-            if name in found:
-                off = max(abs(batched[0][run_id] - value) for run_id, value in found[name][0].items())
-                console.print(f"largest difference in the score of a trial, batched against {name}: {off:.2g}")
-    if arguments.home is None:
+        found = {name: timed(way) for name, way in ways.items() if options.only in (None, name)}
+    if options.home is None:
         shutil.rmtree(home)
+
+    sheet = Sheet(options.problem, "executor", "trials", "seconds", "trials/min", "batched is", "MB")
+    rates = {name: 60 * len(scores) / seconds for name, (seconds, (scores, _)) in found.items()}
+    for name, (seconds, (scores, memory)) in found.items():
+        over = f"{rates['batched'] / rates[name]:.1f} ×" if "batched" in rates and name != "batched" else ""
+        sheet.row(name, len(scores), f"{seconds:.1f}", round(rates[name]), over, round(memory))
+    sheet.show()
+    batched = found["batched"][1][0] if "batched" in found else {}
+    for name in ("function", "class"):
+        if batched and name in found:
+            off = max(abs(batched[run_id] - value) for run_id, value in found[name][1][0].items())
+            say(f"largest difference in the score of a trial, batched against {name}: {off:.2g}", off=off)
 
 
 def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]:
@@ -181,7 +177,3 @@ def _tune(runs: list[Run], data: Path, workers: int, gpu: float, home: Path, *, 
     )
     metrics = [result.metrics or {} for result in tuner.fit()]
     return {m["run_id"]: m["score"] for m in metrics}, max(m["memory"] for m in metrics)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Two million rows of a wide table: prepared through Ray Data, beside pandas, and trained on from mapped files.
 
-    python benchmarks/wide_table.py                    # CSV and Parquet, a few GB of disk, some minutes
-    python benchmarks/wide_table.py --rows 200000
+    python benchmarks/run.py wide_table                    # CSV and Parquet, a few GB of disk, some minutes
+    python benchmarks/run.py wide_table --rows 200000
 
 The program writes a table of numbers with empty cells, dates and categories, some of which have many values, with three
 targets. Then, each in a process of its own: `pandas.read_csv` alone; the whole preparation of the CSV and of the
@@ -14,12 +14,9 @@ which should not exceed 1.5 GB, and the plan in Ray's log. At last an epoch of a
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -32,6 +29,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from harness import Sheet, apart, local_ray, say, target
 
 NUMBERS, CATEGORIES, MANY = 45, 12, 3  # input columns; MANY have tens of thousands of values
 TARGETS = {"bought": "class", "stage": "class", "spent": "regression"}
@@ -74,14 +72,6 @@ def write(folder: Path, rows: int) -> dict[str, Path]:
     return paths
 
 
-def child(*arguments: object) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True
-    )
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 def with_pandas(path: Path) -> dict[str, Any]:
     import pandas as pd
 
@@ -96,11 +86,8 @@ def prepared(path: Path, home: Path) -> dict[str, Any]:
     import ray
 
     from mtlscale.data.readers.prepared import read_manifest
-    from mtlscale.execution.cluster.cluster import session
     from mtlscale.execution.preparing.prepare import prepare
 
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    log = Path(ray._private.worker._global_node.get_session_dir_path(), "logs", "ray-data", "ray-data.log")
     driver, done = psutil.Process(), threading.Event()
     spent, peak = dict[int, float](), dict[str, int]()
 
@@ -121,7 +108,8 @@ def prepared(path: Path, home: Path) -> dict[str, Any]:
         while not done.wait(0.25):
             look()
 
-    with session():
+    with local_ray(2):
+        log = Path(ray._private.worker._global_node.get_session_dir_path(), "logs", "ray-data", "ray-data.log")
         look()
         before = dict(spent)
         watcher = threading.Thread(target=watch)
@@ -131,9 +119,8 @@ def prepared(path: Path, home: Path) -> dict[str, Any]:
         seconds = time.perf_counter() - started
         done.set()
         watcher.join()
+        plans = list(dict.fromkeys(PLAN.findall(log.read_text()))) if log.exists() else []
     cpu = sum(value - before.get(pid, 0.0) for pid, value in spent.items())
-    plans = list(dict.fromkeys(PLAN.findall(log.read_text()))) if log.exists() else []
-    ray.shutdown()
     rows = sum(entry.rows for entry in read_manifest(folder).files)
     return {"seconds": seconds, "cpu": cpu, "rows": rows, "peak": peak, "folder": str(folder), "plans": plans}
 
@@ -164,59 +151,39 @@ def trained(folder: Path, rounds: int, steps: int) -> dict[str, Any]:
     return {reader: [BATCH * steps / each for each in values] for reader, values in seconds.items()}
 
 
-def line(label: str, result: dict[str, Any]) -> None:
-    process, most = max(result["peak"].items(), key=lambda item: item[1])
-    print(
-        f"  {label:24}{result['seconds']:9.1f}{result['cpu']:9.1f}{result['rows'] / result['seconds']:10.0f}"
-        f"{result['rows'] / result['cpu']:12.0f}{most / 1e9:9.2f}  {process}",
-        flush=True,
-    )
-
-
-def compare(folder: Path, options: argparse.Namespace) -> bool:
-    paths = write(folder, options.rows)
-    sizes = ", ".join(f"{path.stat().st_size / 1e9:.2f} GB as {kind}" for kind, path in paths.items())
-    print(f"{options.rows} rows, {NUMBERS + CATEGORIES + MANY + 1} inputs, {len(TARGETS)} targets; {sizes}\n")
-    print(f"  {'':24}{'seconds':>9}{'CPU s':>9}{'rows/s':>10}{'rows/CPU s':>12}{'GB most':>9}  in", flush=True)
-    line("pandas.read_csv", child("--pandas", paths["csv"]))
-    good, result = True, dict[str, Any]()
-    for kind, path in paths.items():
-        result = child("--prepare", path, folder / f"home-{kind}")
-        line(f"prepared from {kind}", result)
-        good &= max(result["peak"].values()) <= MEMORY_TARGET and result["rows"] == options.rows
-        print("".join(f"{'':26}{name}: {size / 1e6:.0f} MB\n" for name, size in sorted(result["peak"].items())), end="")
-    print("".join(f"  plan: {plan}\n" for plan in result["plans"]), end="")
-
-    speeds = child("--train", result["folder"], options.rounds, options.steps)
-    memory, mapped = (statistics.median(speeds[reader]) for reader in ("memory", "mapped"))
-    ratio = statistics.median(m / k for k, m in zip(speeds["memory"], speeds["mapped"], strict=True))
-    print(f"\n  training: memory {memory:.0f} samples/s, mapped {mapped:.0f}, median ratio {ratio:.2f}")
-    good &= ratio >= SPEED_TARGET
-    print(f"  targets: 1.5 GB a process, mapped {SPEED_TARGET} of memory: {'met' if good else 'MISSED'}")
-    return good
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=15, help="epochs of each reader, in turns")
     parser.add_argument("--steps", type=int, default=100, help="of an epoch")
     parser.add_argument("--folder", type=Path, help="where everything is written; default: a temporary folder")
-    parser.add_argument("--pandas", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--prepare", nargs=2, type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.pandas:
-        print(json.dumps(with_pandas(options.pandas)))
-    elif options.prepare:
-        print(json.dumps(prepared(*options.prepare)))
-    elif options.train:
-        print(json.dumps(trained(Path(options.train[0]), int(options.train[1]), int(options.train[2]))))
-    else:
-        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            if not compare(Path(folder), options):
-                sys.exit(1)
 
 
-if __name__ == "__main__":
-    main()
+QUICK = {"rows": 20_000, "rounds": 2, "steps": 5}
+
+
+def run(options: argparse.Namespace) -> bool:
+    with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
+        folder = Path(temporary)
+        paths = write(folder, options.rows)
+        sizes = ", ".join(f"{path.stat().st_size / 1e9:.2f} GB as {kind}" for kind, path in paths.items())
+        say(f"{options.rows} rows, {NUMBERS + CATEGORIES + MANY + 1} inputs, {len(TARGETS)} targets; {sizes}")
+        parts = {"pandas.read_csv": apart(with_pandas, paths["csv"])}
+        for kind, path in paths.items():
+            parts[f"prepared from {kind}"] = apart(prepared, path, folder / f"home-{kind}")
+        speeds = apart(trained, Path(parts["prepared from parquet"]["folder"]), options.rounds, options.steps)
+
+    sheet = Sheet("preparing", "what", "seconds", "CPU s", "rows/s", "rows/CPU s", "GB of the largest process", "in")
+    for name, part in parts.items():
+        process, most = max(part["peak"].items(), key=lambda item: item[1])
+        rates = (round(part["rows"] / part["seconds"]), round(part["rows"] / part["cpu"]))
+        sheet.row(name, part["seconds"], part["cpu"], *rates, most / 1e9, process)
+    sheet.show()
+    for name, part in parts.items():
+        peaks = "; ".join(f"{process}: {size / 1e6:.0f} MB" for process, size in sorted(part["peak"].items()))
+        say(f"{name}: {peaks}{''.join(f'; plan: {plan}' for plan in part.get('plans', ()))}")
+    memory, mapped = (statistics.median(speeds[reader]) for reader in ("memory", "mapped"))
+    ratio = statistics.median(m / k for k, m in zip(speeds["memory"], speeds["mapped"], strict=True))
+    say(f"training: memory {memory:.0f} samples/s, mapped {mapped:.0f}, median ratio {ratio:.2f}", ratio=ratio)
+    ours = [part for name, part in parts.items() if name != "pandas.read_csv"]
+    small = all(max(part["peak"].values()) <= MEMORY_TARGET and part["rows"] == options.rows for part in ours)
+    return target("1.5 GB a process", small) & target(f"mapped {SPEED_TARGET} of memory", ratio >= SPEED_TARGET)
