@@ -121,7 +121,8 @@ class Apart:
 
     def wait(self) -> bool:
         """Wait for its end; return whether it has an answer."""
-        self.errors = self._process.communicate()[1] or ""
+        if self._process.returncode is None:
+            self.errors = self._process.communicate()[1] or ""
         self.status = self._process.returncode
         return self.status == 0
 

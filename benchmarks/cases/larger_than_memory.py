@@ -16,30 +16,30 @@ With `--limit`, instead: `auto` and `device` on the whole set in a control group
 control groups or else by systemd-run. `auto` must train within it, `device` must be refused in one line.
 
 Example:
-    python benchmarks/larger_than_memory.py --gb 2
-    python benchmarks/larger_than_memory.py --gb 8 --limit 1.5
+    python benchmarks/run.py larger_than_memory --gb 2
+    python benchmarks/run.py larger_than_memory --gb 8 --limit 1.5
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from harness import Apart, memory_line, say, target
 
 from mtlscale.config import Experiment, Run, Task, TaskSuite
 from mtlscale.data.readers.cache import FOLDER
@@ -49,7 +49,6 @@ from pipelines import ComputedRows, Pipeline, PrepareContext, Prepared, write_pr
 SIDE, TASKS, BATCH = 64, 4, 64
 SAMPLE = 3 * SIDE * SIDE
 PRIVATE, TARGET = 1.5e9, 0.8
-SMALL = 20_000  # samples of the part that fits: 246 MB
 
 
 class Generated(Pipeline):
@@ -97,54 +96,60 @@ def write(folder: Path, count: int) -> Path:
     return folder
 
 
-def status(name: str) -> float:
-    """Bytes of a line of /proc/self/status."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return float(line.split()[1]) * 1024
-    raise KeyError(name)
+@dataclass(frozen=True)
+class Part:
+    """What one process does: train with several readers, an epoch of each in turns."""
+
+    folders: dict[str, Path]  # reader -> folder, in the order of their turns
+    steps: int
+    width: int
+    rounds: int
+    private: bool = False  # whether private memory is limited
+    ray: bool = False
+    workers: int = 1
+    rank: int = 0
+    meeting: Path = Path()
 
 
-def measure(options: argparse.Namespace) -> None:
-    """One process: train with several readers, an epoch of each in turns, and print what it saw as JSON."""
+def measure(part: Part) -> dict[str, Any]:
+    """In a process of its own: what it saw."""
     import torch
 
     from mtlscale.data import Workers
     from mtlscale.training import Trainer
 
     stack, pieces = ExitStack(), None
-    if options.ray:
+    if part.ray:
         from mtlscale.execution.cluster import cluster
         from mtlscale.execution.preparing.streaming import RayPieces
 
         stack.enter_context(cluster.session("local"))
         pieces = RayPieces()
     torch.set_num_threads(1)
-    if options.private:
+    if part.private:
         resource.setrlimit(resource.RLIMIT_DATA, (int(PRIVATE), int(PRIVATE)))
-    if options.workers > 1:
+    if part.workers > 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{options.meeting}", rank=options.rank, world_size=options.workers
+            "gloo", init_method=f"file://{part.meeting}", rank=part.rank, world_size=part.workers
         )
     highest, done = [0.0], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.05):
-            highest[0] = max(highest[0], status("RssAnon"))
+            highest[0] = max(highest[0], memory_line("RssAnon"))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     turns, opened, first = [], [], []
-    for pair in options.measure:
-        reader, _, folder = pair.partition("=")
+    for reader, folder in part.folders.items():
         started = time.perf_counter()
-        run = run_of(reader, options.steps, options.width, options.rounds + 2)
-        workers = Workers(options.rank, options.workers)
-        turns.append(Trainer(run, load_prepared(Path(folder)), workers=workers, pieces=pieces).train())
+        run = run_of(reader, part.steps, part.width, part.rounds + 2)
+        workers = Workers(part.rank, part.workers)
+        turns.append(Trainer(run, load_prepared(folder), workers=workers, pieces=pieces).train())
         first.append(sum(next(turns[-1]).train_loss.values()))
         opened.append(time.perf_counter() - started)
-    epochs = [[next(turn) for turn in turns] for _ in range(options.rounds)]
+    epochs = [[next(turn) for turn in turns] for _ in range(part.rounds)]
     done.set()
     watcher.join()
     found = {
@@ -153,12 +158,11 @@ def measure(options: argparse.Namespace) -> None:
         "losses": first,
         "opened": opened,
         "private": highest[0],
-        "mapped": status("RssFile"),
+        "mapped": memory_line("RssFile"),
         "cache": sum(path.stat().st_size for path in Path(os.environ[FOLDER]).rglob("*.npy")),
     }
-    print(json.dumps(found), flush=True)
     stack.close()
-    os._exit(0)  # gloo's threads are not waited for
+    return found
 
 
 def run_of(reader: str, steps: int, width: int, epochs: int) -> Run:
@@ -183,25 +187,12 @@ def run_of(reader: str, steps: int, width: int, epochs: int) -> Run:
     return next(experiment.runs({"digits": "0"}))
 
 
-def start(
-    options: argparse.Namespace, measure: dict[str, Path], prefix: tuple[str, ...] = (), **more: Any
-) -> subprocess.Popen[str]:
-    """measure: reader -> folder, in the order of their turns; prefix: a command that starts the process."""
-    line = [
-        *prefix,
-        sys.executable,
-        __file__,
-        "--measure",
-        *(f"{reader}={folder}" for reader, folder in measure.items()),
-    ]
-    for name in ("steps", "width", "rounds"):
-        line += [f"--{name}", str(getattr(options, name))]
-    for name, value in more.items():
-        line += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-    return subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE if prefix else None, text=True, env=environment
-    )
+def start(options: argparse.Namespace, folders: dict[str, Path], prefix: tuple[str, ...] = (), **more: Any) -> Apart:
+    """Start a process that trains. prefix: a command that starts it, whose errors are kept."""
+    settings = {name: getattr(options, name) for name in ("steps", "width", "rounds")}
+    part = Part(folders, **{**settings, **more})
+    small = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+    return Apart(measure, part, prefix=prefix, stderr=subprocess.PIPE if prefix else None, **small)
 
 
 @contextmanager
@@ -230,26 +221,16 @@ def limited(home: Path, options: argparse.Namespace) -> bool:
     large = write(home / "data" / "generated" / "large", int(options.gb * 1e9 / (SAMPLE + 4 * TASKS)))
     print(f"a set of {options.gb} GB in a control group of {options.limit} GB:", flush=True)
     with control_group(size) as prefix:
-        process = start(options, {"auto": large}, prefix)
-        output, errors = process.communicate()
-        if process.returncode:
-            print(f"  auto: exit status {process.returncode}\n{errors}")
+        fits = start(options, {"auto": large}, prefix)
+        if not fits.wait():
+            say(f"  auto: exit status {fits.status}\n{fits.errors}")
             return False
-        report(json.loads(output.splitlines()[-1]), ["all images, auto"], BATCH * options.steps)
-
-        process = start(options, {"device": large}, prefix)
-        _, errors = process.communicate()
-    refusal = errors.strip().splitlines()[-1] if errors.strip() else ""
-    print(f"  device: {refusal}")
-    return process.returncode > 0 and "training.reader" in refusal
-
-
-def result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = process.communicate()
-    if process.returncode:
-        sys.exit(f"a measurement failed with exit code {process.returncode}")
-    found: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return found
+        report(fits.result(), ["all images, auto"], BATCH * options.steps)
+        refused = start(options, {"device": large}, prefix)
+        refused.wait()
+    refusal = refused.errors.strip().splitlines()[-1] if refused.errors.strip() else ""
+    say(f"  device: {refusal}")
+    return refused.status > 0 and "training.reader" in refusal
 
 
 def report(found: dict[str, Any], labels: list[str], samples: int) -> list[float]:
@@ -261,7 +242,8 @@ def report(found: dict[str, Any], labels: list[str], samples: int) -> list[float
         ratios.append(ratio)
         waiting, opened = statistics.median(found["waiting"][place]), found["opened"][place]
         speed = samples / statistics.median(seconds)
-        print(f"  {label:34}{speed:10.0f}{ratio:8.2f}{waiting:9.1%}{opened:9.1f}")
+        told = f"  {label:34}{speed:10.0f}{ratio:8.2f}{waiting:9.1%}{opened:9.1f}"
+        say(told, per_second=speed, ratio=ratio, waiting=waiting, opened=opened)
     print(f"  {'':34}private {found['private'] / 1e9:.2f} GB, mapped {found['mapped'] / 1e9:.2f} GB\n", flush=True)
     return ratios
 
@@ -287,7 +269,7 @@ def compare(home: Path, options: argparse.Namespace) -> bool:
     started = time.perf_counter()
     large, small = (
         write(home / "data" / "generated" / "large", count),
-        write(home / "data" / "generated" / "small", SMALL),
+        write(home / "data" / "generated" / "small", options.small),
     )
     written = sum(entry.bytes for entry in read_manifest(large).files)
     seconds = time.perf_counter() - started
@@ -297,27 +279,27 @@ def compare(home: Path, options: argparse.Namespace) -> bool:
     print(f"  {'':34}{'samples/s':>10}{'ratio':>8}{'waiting':>9}{'opened s':>9}\n", flush=True)
     samples = BATCH * options.steps
 
-    part = result(start(options, {"memory": small, "device": small, "mapped": small}))
-    labels = [f"{SMALL} images, {name}" for name in ("memory", "device", "mapped")]
+    part = start(options, {"memory": small, "device": small, "mapped": small}).result()
+    labels = [f"{options.small} images, {name}" for name in ("memory", "device", "mapped")]
     of_part = report(part, labels, samples)
 
     both = {"memory": small, "mapped": large}
-    labels = [f"{SMALL} images, memory", "all images, mapped"]
-    whole = result(start(options, both, private=True))
+    labels = [f"{options.small} images, memory", "all images, mapped"]
+    whole = start(options, both, private=True).result()
     ratios = [report(whole, labels, samples)[1]]
     drop_pages(home / "cache")
-    cold = result(start(options, both, private=True))
+    cold = start(options, both, private=True).result()
     print("  the page cache was empty:")
     report(cold, labels, samples)
     print("  two workers of one run on this node:")
     more = {"private": True, "workers": 2, "meeting": home / "meeting"}
-    pair = [result(p) for p in [start(options, both, **more, rank=rank) for rank in range(2)]]
+    pair = [started.result() for started in [start(options, both, **more, rank=rank) for rank in range(2)]]
     ratios.append(report(pair[0], labels, samples)[1])
 
     longer = argparse.Namespace(**{**vars(options), "steps": options.stream_steps, "rounds": options.stream_rounds})
     for who, more in (("the process itself", {}), ("tasks of Ray Data", {"ray": True})):
         print(f"  passing by, in epochs of {longer.steps} steps, read by {who}:")
-        found = result(start(longer, {"memory": small, "stream": large}, **more))
+        found = start(longer, {"memory": small, "stream": large}, **more).result()
         report(found, [labels[0], "all images, stream"], BATCH * longer.steps)
 
     one_copy = pair[0]["cache"] == whole["cache"]
@@ -326,38 +308,22 @@ def compare(home: Path, options: argparse.Namespace) -> bool:
     alike = len(set(part["losses"])) == 1
     print(f"  the whole set in its mapped form: {mapped / 1e9:.2f} GB; one copy for both workers: {one_copy}")
     print(f"  the readers of the part give the same losses: {alike}")
-    met = "met" if highest <= PRIVATE else "MISSED"
-    print(f"  highest private memory {highest / 1e9:.2f} GB of {PRIVATE / 1e9:.1f}: {met}")
-    enough = min(of_part[2], *ratios) >= TARGET
-    print(
-        f"  mapped over memory: the part {of_part[2]:.2f}, all {ratios[0]:.2f}, two workers {ratios[1]:.2f}; ", end=""
-    )
-    print(f"target {TARGET}: {'met' if enough else 'MISSED'}")
-    return enough and highest <= PRIVATE and one_copy and alike
+    little = target(f"  highest private memory {highest / 1e9:.2f} GB of {PRIVATE / 1e9:.1f}", highest <= PRIVATE)
+    told = f"the part {of_part[2]:.2f}, all {ratios[0]:.2f}, two workers {ratios[1]:.2f}; target {TARGET}"
+    enough = target(f"  mapped over memory: {told}", min(of_part[2], *ratios) >= TARGET)
+    return enough and little and one_copy and alike
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gb", type=float, default=8.2, help="size of the set in its mapped form, in 10⁹ bytes")
     parser.add_argument("--steps", type=int, default=10, help="of an epoch")
     parser.add_argument("--rounds", type=int, default=15, help="epochs of each reader, in turns")
     parser.add_argument("--width", type=int, default=16, help="channels of the network's first layer")
     parser.add_argument("--stream-steps", type=int, default=400, help="of an epoch of the reader stream")
     parser.add_argument("--stream-rounds", type=int, default=3, help="its epochs")
+    parser.add_argument("--small", type=int, default=20_000, help="samples of the part that fits: 246 MB")
     parser.add_argument("--folder", type=Path, help="where the set is written (default: the usual temporary folder)")
     parser.add_argument("--limit", type=float, help="GB that a process may use, page cache included")
-    parser.add_argument("--measure", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--ray", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
-    parser.add_argument("--rank", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--meeting", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        measure(options)
-    elif not run(options):
-        sys.exit(1)
 
 
-if __name__ == "__main__":
-    main()
+QUICK = {"gb": 0.1, "rounds": 1, "steps": 2, "width": 2, "stream_steps": 4, "stream_rounds": 1, "small": 2000}
