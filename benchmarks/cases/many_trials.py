@@ -82,8 +82,9 @@ def setting(home: Path, trials: int, algorithm: str) -> tuple[Any, Any, Any]:
 def search(home: Path, trials: int, slots: int, algorithm: str) -> Sheet:
     """In a process of its own: a row for every tenth of the trials."""
     from mtlscale.execution.events import RunEnded
-    from mtlscale.execution.tuning import tune
+    from mtlscale.execution.tuning import tune, tune_trial
     from mtlscale.execution.tuning.sweep import plan_sweep
+    from mtlscale.execution.tuning.tune_setup import setup_of
     from mtlscale.execution.workers.jobs import Options
     from mtlscale.records import Ledger
 
@@ -91,11 +92,11 @@ def search(home: Path, trials: int, slots: int, algorithm: str) -> Sheet:
     planned = plan_sweep(experiment, place, data)
     (base,), found = planned.bases, experiment.search
     assert found is not None
-    tune.WorkerGroup = SimulatedGroup  # type: ignore[attr-defined,misc]
+    tune_trial.WorkerGroup = SimulatedGroup  # type: ignore[attr-defined,misc]
     suite, folder = planned.plan.manifests[base.data].suite, place.experiment("trials")
     sheet = Sheet("a search with ASHA", "trials behind", "driver's CPU ms a trial", "ms a trial", "MB")
     with local_ray(slots):
-        shared = tune.setup_of(
+        shared = setup_of(
             base, found, planned.plan.folders[base.data], suite, home / "runs", folder / "begun.jsonl",
             Options(experiment.resources),
         )  # fmt: skip
