@@ -1,4 +1,4 @@
-"""`benchmarks/cases/gpu.py`: runs with no more than it says it needs, finds what is wrong, says so where there is no GPU."""
+"""`run.py gpu`: it runs with no more than it says it needs, finds what is wrong, says so where there is no GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 
 
 def drill(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    code = f"{BARE}\nsys.argv = {[str(PROGRAM), 'gpu', *arguments]!r}\n{before}\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    words = [str(PROGRAM), "gpu", *arguments]
+    code = f"{BARE}\nsys.argv = {words!r}\n{before}\nrunpy.run_path(sys.argv[0], run_name='__main__')"
     # -I: nothing of this environment's but what is installed; the program finds its own checkout.
     return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=280, cwd="/")
 
