@@ -149,15 +149,16 @@ def answer(request: str, place: str) -> None:
 
 
 @contextmanager
-def local_ray(cpus: int, **settings: Any) -> Iterator[None]:
+def local_ray(cpus: int) -> Iterator[None]:
     """A Ray of this process alone, whose workers are no less urgent than it."""
-    import ray
-
+    from mtlscale.execution.cluster import local_ray as starting
     from mtlscale.execution.cluster.cluster import session
 
     os.environ.setdefault("RAY_worker_niceness", "0")
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    ray.init(address="local", num_cpus=cpus, **quiet, **settings)
+    starting.set_timeouts()
+    import ray
+
+    starting.start(lambda note: print(note, file=sys.stderr), cpus)
     try:
         with session():
             yield
