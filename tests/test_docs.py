@@ -68,6 +68,8 @@ def test_files_and_names_of_the_code_exist(page: Path) -> None:
         for path in re.findall(rf"(?<![\w/.<:])(?:{FOLDERS})/[\w./-]*\w", code):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
     text = page.read_text(encoding="utf-8")
+    for case in re.findall(r"benchmarks/run\.py ([a-z]\w*)", text):
+        assert (ROOT / "benchmarks" / "cases" / f"{case}.py").exists(), f"{page.name} names the case {case}"
     for name in set(re.findall(r"\bmtlscale(?:\.[a-zA-Z_]\w*)+", text)) - tags() - {GROUP}:
         resolve(name)
 
