@@ -10,7 +10,7 @@ Each suite gets a folder `results/tables/<suite>/<version>` with a page and a CS
 row, seeds, both kinds of intervals, floors, failures), which methods are better than the linear floor by the
 leaderboard's own test, how far the weights of balancers were from equal ones, what searches of where to share found and
 where gradients conflicted, and the published numbers with a sentence for every sign that differs. For experiments on
-many data sets it shows what these say together. It includes what `studies/tomato.py --recovery --home HOME` left.
+many data sets it shows what these say together.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ ORDER = (
 FLOOR = "linear"
 MANY = 6  # data sets of one experiment, above which what they say together is shown instead of each one's table
 WIDEST = 30  # columns of a table that anybody reads; the tasks of School are in leaderboard.html
-PAGES = {"tomato_recovery": "python studies/tomato.py --recovery"}  # what leaves a page instead of records
-# The same of programs that write their experiments themselves.
+# What writes its experiments itself and leaves a page instead of records.
 PROGRAMS = {
-    "heads": ("python studies/heads.py", "Every head of two cells of AASPC, and which of them searches find."),
     "figure3": (
         "python studies/figure3.py",
         "Where a source of the same, a disjoint or a rotated covariance helps and hurts: target size, noise, width and "
@@ -92,11 +90,8 @@ def _from_records(paths: list[Path] | None, experiments: list[str]) -> Iterator[
     for name in experiments or sorted(shipped(), key=_place):
         experiment = load_experiment(name)
         found = next(((records, home) for home in homes if (records := left(experiment, home))), None)
-        page = _left_page(experiment.name, homes)
         if found:
             parts += section(experiment, *found)
-        elif page:
-            parts += [f"## {name}\n", f"{experiment.description}\n", f"```sh\n{PAGES[name]}\n```\n", page]
         elif experiments:
             raise UserError(f"no runs of {name} in {_told(homes)}; start them with `mtlscale run {name}`")
 

@@ -64,9 +64,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_and_names_of_the_code_exist(page: Path) -> None:
     for code in re.findall(r"`([^`\n]+)`", prose(page)):
-        for path in re.findall(rf"(?<![\w/.<])(?:{FOLDERS})/[\w./-]*\w", code):
+        # `git show REVISION:PATH` names what the history has.
+        for path in re.findall(rf"(?<![\w/.<:])(?:{FOLDERS})/[\w./-]*\w", code):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
     text = page.read_text(encoding="utf-8")
+    for case in re.findall(r"benchmarks/run\.py ([a-z]\w*)", text):
+        assert (ROOT / "benchmarks" / "cases" / f"{case}.py").exists(), f"{page.name} names the case {case}"
     for name in set(re.findall(r"\bmtlscale(?:\.[a-zA-Z_]\w*)+", text)) - tags() - {GROUP}:
         resolve(name)
 

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu.py`: runs with no more than it says it needs, finds what is wrong, says so where there is no GPU."""
+"""`run.py gpu`: it runs with no more than it says it needs, finds what is wrong, says so where there is no GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
-PROGRAM = ROOT / "benchmarks" / "gpu.py"
+PROGRAM = ROOT / "benchmarks" / "run.py"
 # What a machine with a GPU and little else lacks: all that the package depends on and the drill does not.
 ABSENT = (
     "datasets", "fsspec", "gensim", "joblib", "lightning_utilities", "matplotlib", "mlflow", "optuna", "pandas",
@@ -35,9 +35,8 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 
 
 def drill(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
-    code = (
-        f"{BARE}\nsys.argv = {[str(PROGRAM), *arguments]!r}\n{before}\nrunpy.run_path(sys.argv[0], run_name='__main__')"
-    )
+    words = [str(PROGRAM), "gpu", *arguments]
+    code = f"{BARE}\nsys.argv = {words!r}\n{before}\nrunpy.run_path(sys.argv[0], run_name='__main__')"
     # -I: nothing of this environment's but what is installed; the program finds its own checkout.
     return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=280, cwd="/")
 
@@ -78,7 +77,7 @@ def test_without_a_gpu_it_says_so_and_ends_well(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])  # the program adds its own checkout
-    monkeypatch.setattr(sys, "argv", [str(PROGRAM)])
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM), "gpu"])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(PROGRAM), run_name="__main__")
     said = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`benchmarks/mistakes.py`: what new users do wrong is answered in one line that says what was wrong."""
+"""`benchmarks/cases/mistakes.py`: what new users do wrong is answered in one line that says what was wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-PROGRAM = Path(__file__).parents[2] / "benchmarks" / "mistakes.py"
+PROGRAM = Path(__file__).parents[2] / "benchmarks" / "cases" / "mistakes.py"
 MOST_UNCLEAR = 5
 
 

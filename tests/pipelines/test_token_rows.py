@@ -22,7 +22,7 @@ from pipelines._texts.tagged_texts import TaggedCorpus
 from pipelines._texts.token_rows import by_subwords, by_words
 
 UD = Path(os.environ.get("MTLSCALE_DATA", "/nowhere"), "ud")
-E5 = Path(os.environ.get("MTLSCALE_E5", "/nowhere"))  # a folder that benchmarks/e5_checkpoint.py wrote
+E5 = Path(os.environ.get("MTLSCALE_E5", "/nowhere"))  # a folder that benchmarks/cases/e5_checkpoint.py wrote
 REAL = ("English-EWT/en_ewt", "Chinese-GSD/zh_gsd", "Telugu-MTG/te_mtg", "Vietnamese-VTB/vi_vtb",
         "Italian-ParTUT/it_partut", "Tamil-TTB/ta_ttb")  # fmt: skip
 

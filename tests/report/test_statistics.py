@@ -105,7 +105,7 @@ def test_mean_ranks_by_hand():
 
 
 def test_many_tables_at_once_are_judged_as_one_by_one():
-    """What studies/null_leaderboards.py counts are the verdicts of a leaderboard."""
+    """What a study of boards without differences counts are the verdicts of a leaderboard."""
     generator = np.random.default_rng(1)
     boards = generator.normal(0.8, 0.02, (4, 30, 5)).round(2)  # [seeds, leaderboards, methods], with ties
     boards[..., 2] += 0.1

@@ -48,11 +48,12 @@ def set_timeouts() -> None:
     os.environ.setdefault("RAY_agent_register_timeout_ms", str(1000 * seconds))
 
 
-def start(note: Callable[[str], None]) -> None:
+def start(note: Callable[[str], None], cpus: int | None = None) -> None:
     """Start Ray; clean up after a start that fails, and repeat it once.
 
     Args:
         note: Shows the user one line.
+        cpus: How many it counts; None: those of this machine.
 
     Raises:
         UserError: If Ray does not come up.
@@ -68,6 +69,7 @@ def start(note: Callable[[str], None]) -> None:
             with _said_once(note), _patient_for_raylet(), deaf_children():
                 ray.init(
                     address="local",
+                    num_cpus=cpus,
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level=logging.ERROR,

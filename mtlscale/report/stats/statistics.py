@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from mtlscale.report.stats.ties import tied
 
 # Of the tests. A t-test of shares of a few dozen test items is wrong up to a tenth too often; at this level no table of
-# methods that are all alike has a false verdict more often than in 5 of 100 (studies/null_leaderboards.py).
+# methods that are all alike has a false verdict more often than in 5 of 100 (docs/methods.md).
 LEVEL = 0.045
 FEWEST_SEEDS = 3  # shared by a method and the reference; with fewer, no test is made
 
