@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import re
 import sys
@@ -14,9 +15,11 @@ import properties
 import pytest
 import reference
 
-from mtlscale.config.registry.components import names
+from mtlscale.config.experiment.key_reference import key_reference
+from mtlscale.config.registry.components import PACKAGES, component, names
 from mtlscale.config.registry.extensions import POINTS
 from mtlscale.config.registry.installed import GROUP
+from mtlscale.metrics import METRICS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 import result_tables
@@ -44,9 +47,10 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"```\w*\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@functools.cache
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    """As GitHub makes them of headings, those of the tables that the site has too."""
+    headings = re.findall(r"^#+ (.*)$", reference.filled(page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -118,7 +122,7 @@ TRIED = [name for name in names("balancers", plugins=False) if properties.defaul
 @pytest.mark.parametrize("name", TRIED)
 def test_no_mark_of_a_balancer_is_refuted_by_the_first_draws(name: str) -> None:
     written = properties.known().get(name)
-    assert written is not None, f"its results have changed: run `{reference.COMMAND}`, which measures what it keeps"
+    assert written is not None, f"its results have changed: run `{properties.COMMAND}`, which measures what it keeps"
     balancer, order = properties.default(name), (properties.NO, properties.FIRST, properties.YES)
     assert balancer is not None
     for mark, found in properties.marks(balancer, (properties.FEW,)).items():
@@ -133,10 +137,32 @@ def test_marks_of_balancers_are_those_of_a_thousand_draws(name: str) -> None:
     assert properties.marks(balancer) == properties.known()[name]
 
 
-@pytest.mark.parametrize("page", reference.pages(), ids=lambda page: page.stem)
-def test_the_reference_is_what_the_code_says(page: Path) -> None:
-    written = page.read_text(encoding="utf-8") == reference.current(page)
-    assert written, f"{page.name} is not current: run `{reference.COMMAND}`"
+def sections(page: str) -> dict[str, str]:
+    """Return heading -> text below it, of a page of the site."""
+    text = reference.filled((ROOT / "docs" / page).read_text(encoding="utf-8"))
+    parts = re.split(r"^(#+ .*)$", text, flags=re.MULTILINE)[1:]
+    return {heading.lstrip("# "): below for heading, below in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def test_the_page_of_components_is_whole() -> None:
+    text = reference.filled((ROOT / "docs" / "components.md").read_text(encoding="utf-8"))
+    for kind in PACKAGES:
+        below = text.partition(f"\n## {kind.capitalize()}\n")[2].partition("\n## ")[0]
+        for name in names(kind, plugins=False):
+            cls, entry = component(kind, name), below.partition(f"\n### `{name}`\n")[2].partition("\n### ")[0]
+            assert cls.summary() in entry, f"{kind}: {name}"
+            assert re.findall(r"^\| `(\w+)` \|", entry, re.M) == list(cls.knobs()), f"{kind}: {name}"
+    assert re.findall(r"^\| `([\w.]+)` \|", sections("components.md")["Metrics"], re.M) == list(METRICS)
+
+
+def test_the_page_of_experiment_files_is_whole() -> None:
+    found = [re.findall(r"^\| `([^`]+)` \|", below, re.M) for below in sections("experiment_file.md").values()]
+    assert [keys for keys in found if keys] == [[key.name for key in section.keys] for section in key_reference()]
+
+
+def test_a_mark_of_no_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="no table is called balancer; there are keys, metrics, balancers"):
+        reference.filled("<!-- balancer -->")
 
 
 @pytest.mark.parametrize("page", result_tables.pages(), ids=lambda page: f"{page.parents[1].name}-{page.parent.name}")

@@ -1,7 +1,7 @@
 """The table of what balancers keep, found by trying each on random gradients: a mark is what happened, not a claim.
 
-Trying takes minutes, so marks are kept in `properties.json`; a balancer whose settings or results have changed since is
-tried anew. `tests/test_docs.py` tries all of them on a few draws, and as a slow test on all.
+Trying takes minutes, so marks are kept in `properties.json`; `python docs/site/properties.py` tries each balancer whose
+settings or results have changed since. `tests/test_docs.py` tries all on a few draws, and as a slow test on all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mtlscale.config.run.run_parts import settings
 from mtlscale.solvers import inner_products
 
 FILE = Path(__file__).with_suffix(".json")
+COMMAND = "python docs/site/properties.py"
 FEW, MANY = 24, 976  # draws; the few settle most
 STEPS, EPOCH = 10, 3  # steps, and steps of an epoch
 TASKS, PARAMETERS = 5, 20
@@ -237,3 +238,7 @@ def _alike(one: Tensor, other: Tensor, dtype: torch.dtype) -> Tensor:
     """Return where two updates [S, B, P] are the same but for rounding."""
     size = torch.maximum(one.norm(dim=-1), other.norm(dim=-1)).clamp(min=1e-12)
     return (one - other).norm(dim=-1) <= RELATIVE[dtype] * size
+
+
+if __name__ == "__main__":
+    write()

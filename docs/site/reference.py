@@ -1,19 +1,11 @@
-"""Write the reference of experiment files and components into docs, from the code.
+"""The tables of experiment files' keys and of components, from the code: no page in git repeats them.
 
-    python docs/site/reference.py            # name the pages that are not current
-    python docs/site/reference.py --write    # bring them up to date
-
-The text stands between `<!-- keys -->` and `<!-- /keys -->` in docs/experiment_file.md, and between the like marks in
-docs/components.md. `tests/test_docs.py` fails where it is not current. What balancers keep is measured where their
-results have changed, which takes up to a minute each.
+A page has a mark where a table stands on the site, such as `<!-- keys -->` or `<!-- balancers -->`.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import properties
@@ -22,59 +14,24 @@ from mtlscale.config.experiment.key_reference import Section, format_value, key_
 from mtlscale.config.registry.components import PACKAGES, Knob, component, names
 from mtlscale.metrics import METRICS
 
-KINDS = {
-    "balancers": "How task losses or gradients become one update.",
-    "architectures": "Which parameters tasks share, and in which phases they are trained.",
-    "objectives": "Which terms are added to the task losses.",
-    "encoders": "How inputs become features: `model.encoder`.",
-    "datasets": "Data sets are named under `datasets`; their settings stand below `options`.",
-}
+MARK = re.compile(r"^<!-- (\w+) -->$", re.MULTILINE)
 
 
-DOCS = Path(__file__).parents[1]
-COMMAND = "python docs/site/reference.py --write"
-NOTE = f"<!-- Written by `{COMMAND}`. Change the code, not this text. -->"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="bring the pages up to date")
-    write = parser.parse_args().write
-    if write:
-        properties.write()
-
-    outdated = [page for page in pages() if page.read_text(encoding="utf-8") != current(page)]
-    for page in outdated:
-        if write:
-            page.write_text(current(page), encoding="utf-8")
-        print(f"{page.relative_to(DOCS.parent)} {'written' if write else f'is not current: run {COMMAND}'}")
-    return 1 if outdated and not write else 0
-
-
-def pages() -> list[Path]:
-    """Return the pages with text from the code."""
-    return [DOCS / "experiment_file.md", DOCS / "components.md"]
-
-
-def current(page: Path) -> str:
-    """Return the text that a page should have.
+def filled(markdown: str) -> str:
+    """Return the text of a page with a table in place of each mark.
 
     Raises:
-        ValueError: If its marks are missing.
+        ValueError: If no table has the name of a mark.
     """
-    text = page.read_text(encoding="utf-8")
-    marks = re.findall(r"^<!-- (keys|components) -->$", text, re.MULTILINE)
-    if not marks:
-        raise ValueError(f"{page.name} has no <!-- keys --> or <!-- components -->")
+    return MARK.sub(lambda mark: _table(mark[1]), markdown)
 
-    for mark in marks:
-        before, _, rest = text.partition(f"<!-- {mark} -->\n")
-        _, end, after = rest.partition(f"<!-- /{mark} -->")
-        if not end:
-            raise ValueError(f"{page.name} has no <!-- /{mark} -->")
-        content = keys() if mark == "keys" else components()
-        text = f"{before}<!-- {mark} -->\n{NOTE}\n\n{content}\n\n{end}{after}"
-    return text
+
+def _table(name: str) -> str:
+    if name in PACKAGES:
+        return components(name)
+    if name not in ("keys", "metrics"):
+        raise ValueError(f"no table is called {name}; there are keys, metrics, {', '.join(PACKAGES)}")
+    return keys() if name == "keys" else metrics()
 
 
 def keys() -> str:
@@ -99,22 +56,20 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def components() -> str:
-    """Return the tables of all components and metrics."""
-    tables = {"balancers": f"{properties.table()}\n\n"}
-    parts = [
-        f"## {kind.capitalize()}\n\n{what}\n\n{_index(kind)}\n\n{tables.get(kind, '')}{_named(kind)}"
-        for kind, what in KINDS.items()
-    ]
-    assert set(KINDS) == set(PACKAGES)
+def components(kind: str) -> str:
+    """Return an index and the tables of all components of a kind."""
+    parts = [_index(kind), *([properties.table()] if kind == "balancers" else []), _named(kind)]
+    return "\n\n".join(parts)
+
+
+def metrics() -> str:
+    """Return the table of metrics."""
     rows = "\n".join(
         f"| `{name}` | {_cell(info.help)} | {'higher' if info.higher_is_better else 'lower'} | {info.unit} | "
         f"{', '.join(f'`{x}`' for x in info.losses)} |"
         for name, info in METRICS.items()
     )
-    metrics = "What tasks report; a data set's `metrics` choose among them, and its losses say which are defined."
-    head = "| name | what it is | better | unit | for the losses |\n| --- | --- | --- | --- | --- |"
-    return "\n\n".join([*parts, f"## Metrics\n\n{metrics}\n\n{head}\n{rows}"])
+    return f"| name | what it is | better | unit | for the losses |\n| --- | --- | --- | --- | --- |\n{rows}"
 
 
 def _index(kind: str) -> str:
@@ -153,7 +108,3 @@ def _searched(search: tuple[Any, ...]) -> str:
     if len(search) == 3 and search[2] in ("log", "linear"):
         return f"{search[0]:g} to {search[1]:g}, {search[2]}"
     return f"`{format_value(search)}`" if search else "–"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import catalogue
 import notebooks
+import reference
 import repository
 
 FENCED = re.compile(r"(^ *```.*?^ *```)", re.DOTALL | re.MULTILINE)
@@ -37,7 +38,8 @@ def main(folder: Path) -> None:
 
 def staged() -> dict[str, str]:
     """Return every page by its place on the site."""
-    documents = {uri: (repository.ROOT / place).read_text(encoding="utf-8") for uri, place in repository.documents()}
+    texts = {uri: (repository.ROOT / place).read_text(encoding="utf-8") for uri, place in repository.documents()}
+    documents = {uri: reference.filled(text) for uri, text in texts.items()}
     documents |= {f"{path.stem}.md": notebooks.page(path) for path in repository.DOCS.glob("*.ipynb")}
     documents["experiments.md"] = catalogue.page()
     sources = {repository.source_page(place): place for place in repository.linked_sources(documents)}

@@ -1,6 +1,6 @@
 """What other libraries assert of aggregations of gradients, for every rule in both precisions, in a loop of one's own.
 
-Of order, scale, conflicts and linearity a rule is held to what the table in docs/components.md says of it.
+Of order, scale, conflicts and linearity a rule is held to what docs/site/properties.json says of it.
 """
 
 from __future__ import annotations

@@ -65,6 +65,7 @@ class Knob:
     # The path of a file, or of a folder with a pretrained model or its tokenizer; it counts by its content.
     file: FileKind = False
     # It came after runs were made: at its default it is no part of a run, so that these runs stay what they are.
+    # Raising RESULTS_VERSION makes all runs anew: then every `later` goes.
     later: bool = False
 
     def range(self) -> str:
