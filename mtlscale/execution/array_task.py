@@ -76,10 +76,8 @@ def task_name(experiment: Experiment, task: int) -> str:
 def _events(
     jobs: list[Job | Batched], task: int, owner: Owner, options: Options, since: float
 ) -> Iterator[tuple[Event, bool]]:
-    """Yield the events of all runs, each with whether this task trains the run.
-
-    A run that another task trains is looked at again until it has ended, or is free because that task has.
-    """
+    """Yield the events of all runs, each with whether this task trains the run."""
+    # A run that another task trains is looked at again until it has ended, or is free because that task has.
     first = task * _STRIDE % max(1, len(jobs))
     waiting = jobs[first:] + jobs[:first]
     while waiting:

@@ -387,10 +387,7 @@ def _execute(
     services: _Services,
     hopeless: Mapping[tuple[str, str], str],
 ) -> None:
-    """Run what is to do, and put every record where it belongs as it comes.
-
-    `hopeless` is the dataset and method -> why its search has no winner; its runs fail.
-    """
+    """Run what is to do, and put every record where it belongs; runs of a `hopeless` search fail."""
     experiment, observer, tracker = the_plan.experiment, services.observer, services.tracker
     todo = {planned.run.run_id: planned for planned in the_plan.todo}
     jobs = jobs_of([p for p in todo.values() if (p.run.dataset, p.run.method) not in hopeless], the_plan, home)

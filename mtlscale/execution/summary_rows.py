@@ -61,10 +61,7 @@ def _table_rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], pl
 
 
 def _numbers(table: Table, values: pd.Series[float]) -> dict[str, float]:
-    """Return a row's numbers under the names that the runs of the seeds use.
-
-    Half the width of the interval over seeds stands beside a mean.
-    """
+    """Return a row's numbers under the names of the seeds' runs, and half the intervals over seeds."""
     columns = {"average": f"{table.split}.mean", **_COLUMNS}
     if table.domains:
         columns["last"] = "last_step.test.mean"

@@ -181,10 +181,8 @@ def _measured(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
 def _entering(
     columns: Sequence[tuple[str, str]], names: Sequence[str], record: RunRecord, main: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Return the measured (task, metric) in Δ and η: those that the experiment names, else the pipeline, else all.
-
-    A task for which the pipeline declares no metric enters with its main metric.
-    """
+    """Return the measured (task, metric) in Δ and η: those that the experiment names, else the pipeline, else all."""
+    # A task for which the pipeline declares no metric enters with its main metric.
     if names:
         return entering(names, columns)
 
@@ -275,10 +273,7 @@ def _directions(records: Sequence[RunRecord]) -> dict[str, bool]:
 
 
 def _main_metrics(records: Sequence[RunRecord], columns: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return task -> main metric, as far as they are measured, of the first record that declares any.
-
-    Records of failed runs may declare none.
-    """
+    """Return task -> main metric, as measured, of the first record that declares any; failed runs may have none."""
     declared = next((record.main_metrics for record in records if record.main_metrics), {})
     return {task: metric for task, metric in declared.items() if (task, metric) in columns}
 
@@ -450,10 +445,7 @@ def _method_rows(table: Table, everything: pd.DataFrame, counts: pd.DataFrame, m
 
 
 def _tests(table: Table) -> pd.DataFrame:
-    """Test the column that rows are sorted by, seed by seed, against the reference.
-
-    Without something to compare the columns are empty.
-    """
+    """Test the column that rows are sorted by against the reference; empty columns without anything to compare."""
     if table.reference is None or table.order == "mean_rank":
         columns = ["pairs", "difference", "p_t", "p_wilcoxon", "p_holm", "p_wilcoxon_holm"]
         return pd.DataFrame(np.nan, index=pd.Index([], name="method"), columns=columns).assign(verdict="")

@@ -238,10 +238,7 @@ class _RecordMerger:
     def _planned(
         self, dataset: str, table: _TableRuns, labelled: Sequence[tuple[str, str, RunRecord]]
     ) -> dict[str, frozenset[int]]:
-        """Return row -> the seeds that experiments of the table plan for it.
-
-        A row with a label of its own has the seeds of its label in its experiment.
-        """
+        """Return row -> the seeds planned for it; a row with a label of its own has those of its experiment."""
         labels: dict[str, dict[str, None]] = {}
         for label, original, _ in labelled:
             labels.setdefault(original, {})[label] = None
@@ -400,10 +397,7 @@ def _compared(
 
 
 def _row(name: str, finished: Mapping[str, tuple[str, str]]) -> str | None:
-    """Return the row of that label.
-
-    If there is none: the first row whose experiment has that label, then the first whose method has that name.
-    """
+    """Return the row of that label, else the first whose experiment, then whose method has that name."""
     folded_name = name.casefold()
     aliases_of_rows = ([label, *named] for label, named in finished.items())
     ranked = [

@@ -151,10 +151,7 @@ def _said_once(note: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patient_for_raylet() -> Iterator[None]:
-    """Wait `start_seconds` for the raylet to register.
-
-    Ray gives up after 30 s, whatever its settings, and waits as long for a raylet that has ended.
-    """
+    """Wait `start_seconds` for the raylet to register; Ray gives up after 30 s, whatever its settings."""
     services = ray_internals.services()
     get_node = services.get_node
     seconds = start_seconds()

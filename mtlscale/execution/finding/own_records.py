@@ -109,10 +109,8 @@ def _runs(experiment: Experiment, home: Home | None, known: KnownData, records: 
 
 
 def _as_recorded(runs: Sequence[Run], records: Iterable[RunRecord]) -> Iterator[Run]:
-    """Yield runs with the settings of their newest record, where no trials say what the search has chosen.
-
-    A run under several labels takes the record of any of them.
-    """
+    """Yield runs with the settings of their newest record, where no trials say what the search has chosen."""
+    # A run under several labels takes the record of any of them.
     records_by_label: dict[tuple[str, str, int], list[RunRecord]] = {}
     for record in records:
         records_by_label.setdefault((record.dataset, record.method, record.seed), []).append(record)

@@ -143,10 +143,7 @@ def _check_balancer(balancer: Any, tasks: int) -> None:
 
 
 def _network_error(parts: Iterable[Any], error: Exception) -> Exception:
-    """Return the error to raise for an exception of a network's code.
-
-    A plugin's error names its place in the plugin, a shipped component's is one line.
-    """
+    """Return the error for an exception of a network's code: a plugin's place, or one line for a shipped component."""
     for part in parts:
         if part is not None and (located_error := plugin_error(type(part), error)) is not None:
             return located_error

@@ -261,11 +261,7 @@ def _complete(folder: Path) -> bool:
 
 
 def _find_source(pipeline: Pipeline, source: Path | str | None, home: Path) -> Path | None:
-    """Return the raw data on this machine, if there are any.
-
-    They are the named source, which may have to be fetched, the set's folder in `$MTLSCALE_DATA`, or an earlier
-    download.
-    """
+    """Return the raw data on this machine: as named, fetched, in `$MTLSCALE_DATA`, or downloaded earlier."""
     if source is not None:
         from pipelines import fetch_source, is_remote
 
@@ -408,11 +404,7 @@ def _of_plugin(pipeline: Pipeline) -> Iterator[None]:
 def _where_tasks_write(
     folder: Path, temporary: Path, storage: Storage | None, context: PrepareContext
 ) -> PrepareContext:
-    """Return the work with the destination of its tasks' files.
-
-    They go into the folder, or, if there are several nodes and a storage between them, into the storage. Raises
-    `UserError` if the nodes have neither in common.
-    """
+    """Return the work whose tasks write into the folder, or into the storage between several nodes."""
     from mtlscale.execution.preparing.shared_home_check import check_shared, several_nodes
 
     if storage is None:

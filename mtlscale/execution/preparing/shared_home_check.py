@@ -79,10 +79,7 @@ def check_shared(folder: Path) -> None:
 
 
 def _answer(ref: object) -> object:
-    """Return a node's answer, None only if it answered so.
-
-    A node that is lost meanwhile is Ray's business, not the folder's.
-    """
+    """Return a node's answer, None only if it answered so; a node that is lost meanwhile is Ray's business."""
     import ray
 
     try:

@@ -178,10 +178,7 @@ class _Past:
 
 
 def _shape(spec: Mapping[str, Any]) -> str:
-    """Return a key of the settings that determine the time of a step and the memory.
-
-    Numbers with a point, such as strengths and rates, change neither.
-    """
+    """Return a key of the settings that determine a step's time and memory; numbers with a point do not."""
     kinds = {"architecture": "architectures", "encoder": "encoders", "objective": "objectives", "dataset": "datasets"}
     parts = {part: spec[part] and (spec[part]["name"], _sizes(kind, spec[part])) for part, kind in kinds.items()}
     training = {key: spec["training"][key] for key in _SHAPE}

@@ -105,10 +105,7 @@ def _hand_back(folder: Path, run: Path, phases: Path) -> None:
 
 
 def _changed(run: Run, record: RunRecord) -> Iterator[str]:
-    """Yield the run's components that have another version now.
-
-    Raises `UserError` if one is not known here.
-    """
+    """Yield the run's components that have another version now."""
     current_spec = run.parts.plain()
     for part in ("architecture", "balancer", "objective", "encoder"):
         before, after = run.spec[part], current_spec[part]
@@ -170,10 +167,7 @@ def _job(run: Run, data: Path, manifest: Manifest, folder: Path, options: Option
 
 
 def _events(job: Job | Batched, options: Options, home: Home, note: Callable[[str], None]) -> Iterator[Event]:
-    """Yield the events of the run.
-
-    It runs in this process if it has one worker, which spares the start of Ray, else on a group of workers.
-    """
+    """Yield the events of the run, in this process if it has one worker: that spares the start of Ray."""
     if options.resources.workers == 1:
         setup(options.threads, ())
         yield from execute(job, options)

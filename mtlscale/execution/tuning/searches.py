@@ -88,11 +88,9 @@ def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> 
 
 
 def _stop(folders: Mapping[Any, Path]) -> None:
-    """End the searches behind these streams of events, which nobody reads any more.
-
-    Tune is asked to, because the places that it reserved belong to the driver's job: they would outlive a search that
-    is only cancelled, and the next search of this process would wait for them for ever.
-    """
+    """End the searches behind these streams of events, which nobody reads any more."""
+    # Tune is asked to: the places that it reserved belong to the driver's job and would outlive a search that is only
+    # cancelled, and the next search of this process would wait for them for ever.
     import ray
 
     for folder in folders.values():

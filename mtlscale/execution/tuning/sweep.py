@@ -226,10 +226,7 @@ def _key(run: Run) -> Key:
 
 
 def _firsts(search: SearchSpec, bases: Sequence[Run]) -> dict[Key, Key]:
-    """Return each method and data set -> the first with the same spec and the same space.
-
-    They are one method under several labels, and have the same trials.
-    """
+    """Return each method and data set -> the first with the same spec and space, which has the same trials."""
     firsts: dict[Key, Key] = {}
     spaces: dict[str, list[tuple[Key, object]]] = {}
     for base in bases:
@@ -260,11 +257,7 @@ def _trials(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key], led
 
 
 def _tried(search: SearchSpec, bases: list[Run], ledger: Path) -> list[Run]:
-    """Return the trials in the ledger that belong to the search as it is now.
-
-    Those of an earlier space stay in the ledger as records; neither the budget, nor the searcher, nor the winner knows
-    of them.
-    """
+    """Return the ledger's trials that lie in the search's present space; others are records, and count for nothing."""
     of_key = {(base.dataset, base.method): base for base in bases}
     runs = {}
     for record in Ledger(ledger):

@@ -112,10 +112,8 @@ def _stop_where_asked(path: Path) -> Any:
 
 
 def _fit(tuner: Any, events: Events, recorder: TrialRecorder, stop: Path) -> Generator[tuple[Run, Event], None, str]:
-    """Run the tuner in a thread, yield the events that its callbacks put, and return why it ended early, if it did.
-
-    Where no trial has had a worker for longer than `start_minutes` allow, the file `stop` ends Tune.
-    """
+    """Run the tuner in a thread, yield what its callbacks put, and return why it ended early, if it did."""
+    # Where no trial has had a worker for longer than `start_minutes` allow, the file `stop` ends Tune.
     errors: list[BaseException] = []
 
     def fit() -> None:

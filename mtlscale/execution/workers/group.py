@@ -69,11 +69,8 @@ def _run_worker(config: dict[str, Any]) -> None:
 
 
 def _queue_callback(queue: Any, name: str) -> Any:
-    """Return the callback by which a group's controller asks the queue before it starts its workers.
-
-    It asks before the first start and before each restart, and leaves the handles there that the driver needs to end
-    the group.
-    """
+    """Return the callback by which a group's controller asks the queue before it starts its workers."""
+    # It asks before the first start and before each restart, and leaves there what the driver ends the group by.
     callback: type[Any] = internal("ray.train.v2._internal.execution.callback.WorkerGroupCallback")
 
     class Asks(callback):

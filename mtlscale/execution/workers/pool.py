@@ -151,13 +151,7 @@ class _Pool:
             ray.kill(actor)
 
     def _requeue(self, stream: Any, reason: str, ray_says: str = "") -> Iterator[Event]:
-        """Give the job of a lost worker back to the queue, or end it as failed.
-
-        Args:
-            stream: The worker's stream of events.
-            reason: Why the worker is lost, in one line.
-            ray_says: Ray's error where the worker died by itself: its node is asked why before a run is given up.
-        """
+        """Give the job of a lost worker back to the queue, or end it as failed; its node is asked why before that."""
         import ray
 
         worker = self._busy.pop(stream)

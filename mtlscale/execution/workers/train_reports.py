@@ -40,10 +40,7 @@ class Reports:
             self._report({**_labels(run), **content, **metrics}, record.model_dump_json())
 
     def _due(self) -> bool:
-        """Return whether a report is due, by the first worker's clock.
-
-        Workers that disagreed would wait for each other for ever.
-        """
+        """Return whether a report is due by the first worker's clock: workers that disagreed would wait for ever."""
         import torch
 
         now = time.monotonic()

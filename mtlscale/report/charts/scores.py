@@ -223,10 +223,7 @@ def say_nothing(why: str) -> Panel:
 
 
 def _best_rows(table: Table, column: str) -> pd.DataFrame:
-    """Return the best rows that have a value in the column, and those that the others are compared with.
-
-    The best comes last, which is drawn on top.
-    """
+    """Return the best rows that have a value, and those they are compared with; the best is last, drawn on top."""
     rows = table.rows.dropna(subset=column)
     always = rows.index.isin([table.baseline, table.reference])
     return rows[always | (np.arange(len(rows)) < MOST_ROWS)][::-1]

@@ -181,10 +181,7 @@ def _quality(tables: Mapping[str, Table]) -> str:
 
 
 def _gains(table: Table, quality: str) -> pd.Series[float]:
-    """Return the gain of each method in points, positive is better.
-
-    It is Δ, or the average less the reference's where the average is in percent.
-    """
+    """Return each method's gain in points: Δ, or the average less the reference's where that is in percent."""
     rows = table.rows
     gains: pd.Series[float] = pd.Series(np.nan, index=rows.index)
     if quality == "delta_i":
@@ -246,11 +243,8 @@ def _costs(tables: Mapping[str, Table], methods: pd.Index) -> pd.DataFrame:
 def _trade(
     tables: Mapping[str, Table], means: pd.Series[float], gains: pd.DataFrame, reference: str | None
 ) -> pd.DataFrame:
-    """Return gain and costs of the compared methods over the compared data sets.
-
-    Without any gain the negative mean rank stands for it; where the reference is not compared, costs are absolute
-    instead of ratios. The floor is left out, as it costs next to nothing.
-    """
+    """Return gain and costs of the compared methods over the compared data sets, without floors."""
+    # Without any gain the negative mean rank stands for it; costs are absolute where the reference is not compared.
     methods = means.index.drop(FLOOR, errors="ignore")
     gain: pd.Series[float] = gains.loc[methods, list(tables)].mean(axis=1, skipna=False)
 
@@ -273,10 +267,7 @@ def _log(costs: pd.Series[float]) -> pd.Series[float]:
 
 
 def _cliques(means: pd.Series[float], friedman: ranking.Friedman, difference: float) -> list[tuple[str, ...]]:
-    """Group the methods that Nemenyi's test does not tell apart.
-
-    It comes after Friedman's: where that test finds no difference, all methods are one group.
-    """
+    """Group the methods that Nemenyi's test does not tell apart; all, where Friedman's finds no difference."""
     if np.isnan(friedman.p):
         return []
     return ranking.cliques(means, difference) if friedman.rejects else [tuple(map(str, means.index))]

@@ -148,10 +148,8 @@ def _off(metrics: Metrics, preference: Preference) -> float:
 
 
 def _scaled(values: NDArray[np.float64], main: Mapping[str, str], signs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the values with 0 for the best that a metric can be and 1 for the worst, where it has bounds.
-
-    Without bounds 0 is the best of all points, and 1 a tenth of their range beyond the worst.
-    """
+    """Return the values with 0 for the best and 1 for the worst that a metric can be."""
+    # Without bounds 0 is the best of all points, and 1 a tenth of their range beyond the worst.
     scaled = values.copy()
     for place, metric in enumerate(main.values()):
         column = signs[place] * values[:, place]

@@ -92,10 +92,7 @@ def _sentence(line: str, rows: pd.DataFrame, baseline: str) -> str:
 
 
 def _settings(runs: Sequence[RunRecord]) -> dict[str, Any]:
-    """Return the options of data set and encoder that all runs on a data set have in common.
-
-    A list of one entry counts as that entry.
-    """
+    """Return the options of data and encoder that all runs have in common; a list of one counts as its entry."""
     specs = [{**run.spec.get("dataset", {}), **run.spec.get("encoder", {})} for run in runs]
     common = {name: value for name, value in specs[0].items() if all(spec.get(name) == value for spec in specs)}
     single = {
@@ -106,10 +103,8 @@ def _settings(runs: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return option -> its value in each data set, for the options that differ.
-
-    Of several that go together the first counts, and a name comes before a number.
-    """
+    """Return option -> its value in each data set, for the options that differ."""
+    # Of several that go together the first counts, and a name comes before a number.
     differing: dict[str, list[Any]] = {}
     patterns = set()
     common = [name for name in settings[0] if all(name in options for options in settings)]

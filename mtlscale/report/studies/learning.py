@@ -59,10 +59,8 @@ def learning_curves(records: Sequence[RunRecord], tables: Mapping[str, Table]) -
 
 
 def _shares(records: Sequence[RunRecord]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each task with the shares (data set -> share) of data sets that differ in its share alone; "" is all tasks.
-
-    Complete sets belong to each. Shares of several tasks at once are on no line.
-    """
+    """Yield each task with the shares (data set -> share) that differ in its share alone; "" is all tasks."""
+    # Complete sets belong to each. Shares of several tasks at once are on no line.
     groups: dict[str, dict[str, dict[str, float]]] = {}
     for dataset, runs in by_dataset(newest(records)).items():
         spec = dict(runs[0].spec.get("dataset", {}))
@@ -96,10 +94,7 @@ def _method_rows(tables: Mapping[str, Table], shares: Mapping[str, float], colum
 
 
 def _gains(tables: Mapping[str, Table], shares: Mapping[str, float], task: str, metric: str) -> dict[str, pd.DataFrame]:
-    """Return method -> the gain of a task over the baseline of the same seed, positive is better.
-
-    It is the mean over seeds.
-    """
+    """Return method -> the mean gain of a task over the baseline of the same seed, positive is better."""
     rows_of: dict[str, list[tuple[float, float, float]]] = {}
     for dataset, table in tables.items():
         scores = table.runs.pivot_table(f"{task}.{metric}", "seed", "method", sort=False)

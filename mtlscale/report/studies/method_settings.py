@@ -62,10 +62,7 @@ def _by_method(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def _numbers(runs: Sequence[RunRecord]) -> tuple[str, dict[str, float]]:
-    """Return a method's settings: those that are no numbers as text, and the numbers by name.
-
-    Runs of several data sets have them alike, or the method has none.
-    """
+    """Return a method's settings that its runs share: those that are no numbers as text, and the numbers by name."""
     setting_texts = {
         json.dumps([run.spec.get(part) for part in _OF_METHODS], sort_keys=True, default=str) for run in runs
     }

@@ -74,10 +74,7 @@ def _closed(gains: pd.DataFrame) -> Iterator[tuple[str, ...]]:
 
 
 def _points(records: Sequence[RunRecord], known: Sequence[PublishedTable]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for every choice of branch points that a method's seeds made.
-
-    The published choice follows those of its method.
-    """
+    """Yield a row for every choice of branch points that a method's seeds made, then the published choice."""
     seeds_by_choice: dict[tuple[str, str], list[int]] = {}
     for record in records:
         if points := _points_of(record):
@@ -99,10 +96,7 @@ def _points(records: Sequence[RunRecord], known: Sequence[PublishedTable]) -> It
 
 
 def _points_of(record: RunRecord) -> Mapping[str, int]:
-    """Return task -> branch point.
-
-    It is recorded, or follows from the tree that a search found; empty where there is neither.
-    """
+    """Return task -> branch point, as recorded or as the tree of a search says; empty where there is neither."""
     points, tree = record.structure.get("points"), record.structure.get("tree")
     if isinstance(points, dict):
         return points

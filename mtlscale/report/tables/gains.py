@@ -68,10 +68,8 @@ def _with_logs(
 def _gain_frames(
     values: pd.DataFrame, references: pd.DataFrame, directions: dict[str, bool]
 ) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
-    """Return relative gains and safeness [runs, metrics] in percent, and the share of each metric within its task.
-
-    Metrics that the references do not have are left out.
-    """
+    """Return relative gains and safeness [runs, metrics] in percent, and each metric's share of its task."""
+    # Metrics that the references do not have are left out.
     columns = references.columns[references.notna().any()]
     values, references = values[columns], references[columns]
     tasks, metrics = columns.get_level_values("task"), columns.get_level_values("metric")

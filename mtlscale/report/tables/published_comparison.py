@@ -109,10 +109,7 @@ def compare(table: Table, published: PublishedTable) -> Comparison | None:
 
 
 def _ours(table: Table, published: PublishedTable) -> pd.DataFrame | None:
-    """Compute the published table's figure for our methods, columns mean and width; None if it cannot be computed.
-
-    Figures are computed from the published columns, whatever else the leaderboard counts.
-    """
+    """Compute the published columns' figure for our methods, mean and width; None if it cannot be computed."""
     if published.tasks and set(published.tasks) != set(table.tasks):
         return None
 

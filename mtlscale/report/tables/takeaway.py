@@ -142,10 +142,7 @@ def _doubt(table: Table, method: str) -> str:
 
 
 def _difference(table: Table, method: str) -> tuple[str, str]:
-    """Return the mean difference to the reference over the seeds they share, and in log points where those are tested.
-
-    What is tested has half its 95 % interval.
-    """
+    """Return the mean difference to the reference with half its interval, and in log points if those are tested."""
 
     def mean_and_width(values: pd.Series[float]) -> tuple[float, float]:
         scores = table.by_seed(values)
