@@ -192,7 +192,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.i
 A, B = ("run", "a", 0), ("run", "b", 0)
 
 
-@settings(max_examples=10)
+@settings(max_examples=10, derandomize=True)  # more, each time others: `--hypothesis-profile` or a larger number
 @given(STEPS)
 @example([A, B])
 @example([A, B, ("forget", "a", 0)])
@@ -201,6 +201,7 @@ A, B = ("run", "a", 0), ("run", "b", 0)
 @example([("run", "a", 1), B, ("run", "a", 2), ("fail", "a", 0), ("move", "a", 0)])
 @example([("search", "a", 1), ("search", "b", 1), A, B, ("search", "a", 2), A, ("search", "a", 1)])
 @example([A, ("lr", "a", 1), ("run", "a", 1), ("lr", "a", 0), ("name", "a", 1)])
+@example([A, ("name", "a", 1), ("forget", "a", 0)])
 def test_a_file_shows_its_own_runs_and_no_others(elsewhere: Home, steps: list[tuple[str, str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = Files(Path(folder))

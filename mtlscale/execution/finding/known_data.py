@@ -37,7 +37,7 @@ def known_data(
     """Return the fingerprints that the experiment's data have now.
 
     They are those of the preparation that `mtlscale run` would take. If that is not in the home, they are those that
-    the experiment has noted for it, else those of its records, if these have one alone.
+    an experiment has noted for it, else those of its records, if these have one alone.
 
     Args:
         experiment: The experiment.
@@ -47,7 +47,7 @@ def known_data(
     """
     records, fingerprints, candidates = list(records), dict(prepared or {}), {}
     why: dict[str, str] = {}
-    noted = read_data(home, experiment.name)
+    noted: dict[str, str] | None = None
 
     for name, (dataset, seed) in experiment.data().items():
         if name in fingerprints:
@@ -63,6 +63,7 @@ def known_data(
             fingerprints[name] = fingerprint_of(chosen)
             continue
 
+        noted = read_data(home) if noted is None else noted
         known = {other: manifest.fingerprint for other, manifest in manifests.items()} | noted
         if key in known:
             possible = {known[key]}

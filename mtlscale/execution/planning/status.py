@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,13 +77,16 @@ def read_plugins(home: Home, experiment: str) -> dict[Path, str]:
         return {}
 
 
-def read_data(home: Home, experiment: str) -> dict[str, str]:
-    """Return key of a preparation -> fingerprint of its data, of all data that the experiment has run on."""
-    try:
-        noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["data"]
-        return {str(key): str(fingerprint) for key, fingerprint in noted.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+def read_data(home: Home, experiment: str = "*") -> dict[str, str]:
+    """Return key of a preparation -> fingerprint of its data, of all data that experiments of the home have run on.
+
+    A key stands for the same source and options whichever experiment has noted it.
+    """
+    noted: dict[str, str] = {}
+    for path in sorted(home.root.glob(f"experiments/{experiment}/{PLAN}")):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            noted |= {str(key): str(value) for key, value in json.loads(path.read_bytes())["data"].items()}
+    return noted
 
 
 def read_plan(home: Home, experiment: str, known: Mapping[str, RunRecord] | None = None) -> tuple[PlanEntry, ...]:
