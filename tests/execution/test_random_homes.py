@@ -192,7 +192,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.sampled_from("ab"), st.i
 A, B = ("run", "a", 0), ("run", "b", 0)
 
 
-@settings(max_examples=10, derandomize=True)  # more, each time others: `--hypothesis-profile` or a larger number
+@settings(max_examples=10, derandomize=True)  # a larger number, each time of others, looks further
 @given(STEPS)
 @example([A, B])
 @example([A, B, ("forget", "a", 0)])
