@@ -133,7 +133,7 @@ class TableFile(Pipeline):
     def locate(self, source: Path) -> Path:
         """Return the file itself, the one in the folder, or the folder of the `datasets` library."""
         if not source.exists():
-            raise UserError(f"table: source {source} does not exist")
+            raise UserError(f"table: source {source} does not exist; pass --source with its file")
         if source.is_dir() and (is_saved(source) or next(source.glob("*.arrow"), None)):
             return source
 

@@ -72,7 +72,7 @@ class StartedRecords:
 def records_at_start(home: Home, experiment: str, *, epochs: bool = True) -> StartedRecords:
     """Return the records of the runs that the experiment had when it was last started, and all others of its name."""
     records = Ledger(home.ledger(experiment)).latest(epochs=epochs)
-    entries = read_plan(home, experiment, records)
+    entries = read_plan(home, experiment) or ()
     own = tuple(
         records[entry.run_id].model_copy(update={"dataset": entry.dataset, "method": entry.method})
         for entry in entries

@@ -24,7 +24,7 @@ def noted_plugins(home: Home, run: FoundRun) -> list[Path]:
     hashes = {entry["plugin"] for entry in components if entry and "plugin" in entry}
     files: list[Path] = []
     for experiment in dict.fromkeys(name.removesuffix(" (trial)") for name in run.experiments):
-        planned = any(entry.run_id == run.run_id for entry in read_plan(home, experiment))
+        planned = any(entry.run_id == run.run_id for entry in read_plan(home, experiment) or ())
         for path, noted in read_plugins(home, experiment).items():
             current_hash = _current_hash(path)
             if current_hash in hashes or (planned and noted == current_hash):

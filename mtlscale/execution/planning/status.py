@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mtlscale.config.registry.helpers import plugin_hash
-from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.records import Home, Ledger, write_atomically
 
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was last started
 
 
@@ -60,7 +62,6 @@ def write_plan(
     """
     rows = [[entry.run_id, entry.dataset, entry.method, entry.seed] for entry in entries]
     content = {
-        "runs": list(dict.fromkeys(row[0] for row in rows)),
         "rows": rows,
         "plugins": {str(path.absolute()): plugin_hash(path, path.read_bytes()) for path in plugins},
         "data": {**read_data(home, experiment), **(data or {})},
@@ -70,11 +71,10 @@ def write_plan(
 
 def read_plugins(home: Home, experiment: str) -> dict[Path, str]:
     """Return the plugin files of the experiment as it was last started, each with its hash at that time."""
-    try:
-        noted = json.loads((home.experiment(experiment) / PLAN).read_bytes())["plugins"]
+    with suppress(*_DAMAGED):
+        noted = _read(home.experiment(experiment) / PLAN)["plugins"]
         return {Path(path): str(digest) for path, digest in noted.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+    return {}
 
 
 def read_data(home: Home, experiment: str = "*") -> dict[str, str]:
@@ -84,28 +84,20 @@ def read_data(home: Home, experiment: str = "*") -> dict[str, str]:
     """
     noted: dict[str, str] = {}
     for path in sorted(home.root.glob(f"experiments/{experiment}/{PLAN}")):
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            noted |= {str(key): str(value) for key, value in json.loads(path.read_bytes())["data"].items()}
+        with suppress(*_DAMAGED):
+            noted |= {str(key): str(value) for key, value in _read(path)["data"].items()}
     return noted
 
 
-def read_plan(home: Home, experiment: str, known: Mapping[str, RunRecord] | None = None) -> tuple[PlanEntry, ...]:
-    """Return the runs of the experiment as it was last started; none if they are not known.
+def read_plan(home: Home, experiment: str) -> tuple[PlanEntry, ...] | None:
+    """Return the runs of the experiment as it was last started; None if they are not known."""
+    with suppress(*_DAMAGED):
+        return tuple(PlanEntry(*row) for row in _read(home.experiment(experiment) / PLAN)["rows"])
+    return None
 
-    Earlier versions wrote the ids alone. The labels are those of `known`, its records by id, then; of an experiment
-    with a search they wrote an incomplete plan.
-    """
-    try:
-        plan = json.loads((home.experiment(experiment) / PLAN).read_bytes())
-        if "rows" in plan:
-            return tuple(PlanEntry(*row) for row in plan["rows"])
-        records = [known[run_id] for run_id in plan["runs"] if run_id in known] if known else []
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
 
-    if any(record.trial for record in records):
-        return ()
-    return tuple(PlanEntry(record.run_id, record.dataset, record.method, record.seed) for record in records)
+def _read(path: Path) -> Any:
+    return json.loads(path.read_bytes())
 
 
 def experiment_statuses(home: Home) -> list[ExperimentStatus]:
@@ -120,10 +112,8 @@ def experiment_status(home: Home, experiment: str, own_ids: frozenset[str] = fro
     `own_ids` are the runs that its file has now, which count where it was last started with none of them.
     """
     outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(experiment)).outcomes()}
-    try:
-        planned = json.loads((home.experiment(experiment) / PLAN).read_bytes())["runs"]
-    except (OSError, ValueError, KeyError):
-        planned = list(outcomes)
+    plan = read_plan(home, experiment)
+    planned = list(outcomes) if plan is None else list(dict.fromkeys(entry.run_id for entry in plan))
     if own_ids and own_ids.isdisjoint(planned):
         planned = list(own_ids)
     counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
