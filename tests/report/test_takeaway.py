@@ -157,6 +157,16 @@ def test_five_times_the_error_is_worse_however_noisy_the_baseline(record):
     assert found.signs(["delta_i", "a.abs_err"], "equal").loc["constant"].tolist() == [-1, -1]
 
 
+def test_floors_do_not_count_in_the_difference_that_seeds_show(record):
+    """Nor does a row whose seeds scatter, if the others do not."""
+    equal = 80.0 + NOISE
+    networks = {"equal": equal, "one": equal + 0.1 * NOISE[::-1]}
+    alone = table_of(record, networks).detectable
+    wide = {"linear": equal + 30 * NOISE[::-1], "constant": equal - 30 * NOISE[::-1]}
+    assert table_of(record, networks | wide).detectable < 2 * alone
+    assert table_of(record, networks | {"wide": wide["linear"]}).detectable < 2 * alone
+
+
 def test_networks_below_a_floor_are_said_first(record):
     equal = 80.0 + NOISE
     below = told(record, {"equal": equal, "mine": equal - 1, "linear": 83 + 0 * NOISE, "constant": 50 + 0 * NOISE})

@@ -38,6 +38,7 @@ def test_the_chosen_epoch_is_the_best_on_validation_and_its_metrics_are_reported
     for task, metrics in record.metrics["val"].items():
         assert metrics == pytest.approx(chosen.val[task])
     assert set(record.metrics) == {"train", "val", "test"} and set(record.last) == {"val", "test"}
+    assert record.items is not None and record.items.count == max(map(len, data.splits["test"].values())) > 1
 
 
 def test_a_single_task_model_keeps_the_epoch_that_is_best_for_its_task(
