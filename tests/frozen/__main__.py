@@ -1,6 +1,6 @@
 """Compare what the cases end with with what was frozen, or freeze anew those that were mended on purpose.
 
-In the checkout: `PYTHONPATH=tests:tests/support python -m frozen --check`, or `--mended` after a change of results that
+In the checkout: `PYTHONPATH=tests python -m frozen --check`, or `--mended` after a change of results that
 `MENDED` names with its reason. Without a flag all cases are frozen, by the code as it is. A case that multiplies a
 disturbance of its first parameters by more than a thousand is not frozen: it would hold the rounding of this processor.
 `--conditioning` prints these factors.
