@@ -38,6 +38,7 @@ from harness import Sheet, Step, apart, in_turns, peak_mib, ratio, say, spent
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtlscale import solvers
 from mtlscale.architectures import MultiTaskModule, Turn
 from mtlscale.balancing import balance
 from mtlscale.config import Task, TaskSuite, TrainingSpec
@@ -310,9 +311,16 @@ def by_hand(name: str, balancer: str, device: str, *, whole: bool = False) -> St
     return libmtl if whole else trunk_only
 
 
+def load_solvers() -> None:
+    """Import what solvers import when first used, scipy with them: libraries, not what a step holds."""
+    for name in solvers.__all__:
+        getattr(solvers, name)
+
+
 def peak_of(name: str, balancer: str) -> float:
     """In a process of its own."""
     torch.set_num_threads(1)
+    load_solvers()
     return peak_mib(lambda: problem("one10", "cpu"), lambda: our_step(name, balancer, "cpu"))
 
 

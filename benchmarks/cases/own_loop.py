@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cases.balancers import Loop, ResNet18, torchjd_step, torchjd_steps, ways_that_work, zipf_tokens
+from cases.balancers import Loop, ResNet18, load_solvers, torchjd_step, torchjd_steps, ways_that_work, zipf_tokens
 from harness import Sheet, Step, apart, in_turns, peak_mib, ratio, say
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -181,6 +181,8 @@ def peak_of(library: str, way: str, problem: str, method: str, folder: str) -> f
         "LibMTL": lambda problem, method, way: libmtl(problem, method, folder),
     }
     torch.set_num_threads(1)
+    if library == "ours":
+        load_solvers()
     try:
         make = makers[library]
         return peak_mib(make("one10", "equal", "autojac"), lambda: make(problem, method, way))
