@@ -62,6 +62,12 @@ ExperimentArgument = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(help="The id of a run, or as much of it as no other has", autocompletion=completion.runs)
 ]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="METHOD", help="Exactly this row, and others so named", autocompletion=completion.methods
+    ),
+]
 DatasetOption = Annotated[
     list[str] | None, typer.Option("--dataset", metavar="DATASET", help="On this data set alone, and others so named")
 ]

@@ -30,9 +30,17 @@ def print_mistake(error: Any) -> None:
 
 
 def _unknown_option(error: Any, option: Any, context: Any) -> str:
-    """Return what an unknown option may have meant: a setting of the experiment, or another option."""
+    """Return what an unknown option may have meant: a setting, an option of another command, or another option."""
     if (setting := _setting(option, context)) is not None:
         return f"no such option: {option}; write --set {setting}"
+
+    root = context.find_root().command if context is not None else None
+    having = [f"`mtlscale {name}`" for name, command in getattr(root, "commands", {}).items()
+              if any(option in parameter.opts for parameter in command.params)]  # fmt: skip
+    if having:
+        owners = " and ".join(having) if len(having) < 3 else f"{', '.join(having[:2])} and {len(having) - 2} more"
+        verb = "has" if len(having) == 1 else "have"
+        return f"no such option: {option}; {owners} {verb} it; `{context.command_path} --help` shows what this one has"
 
     similar = [name for name in error.possibilities or () if name.startswith("--")]
     mend = f"did you mean {' or '.join(similar)}?" if similar else f"`{context.command_path} --help` shows what it has"

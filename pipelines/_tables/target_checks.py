@@ -115,7 +115,9 @@ def alike_columns(targets: Sequence[str], inputs: Sequence[str]) -> str:
         return ""
     shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
     pattern = f"{_stem(others[0])}*"
-    return f"{len(others)} inputs are called like targets ({shown}); if they are some, too: --targets '{pattern}'"
+    if len(others) == 1:
+        return f"1 input is called like the targets ({shown}); if it is one, too: --targets '{pattern}'"
+    return f"{len(others)} inputs are called like the targets ({shown}); if they are some, too: --targets '{pattern}'"
 
 
 def _stem(name: str) -> str | None:

@@ -65,7 +65,10 @@ def test_inputs_targets_and_suspicious_columns_with_reasons(wine: Path) -> None:
     }.items():
         role, _, reason = why.partition(" .*")
         assert role in shown[column] and all(part in shown[column] for part in reason.split(" .*")), shown[column]
-    assert "splits: train 77, val 19, test 24" in done.stdout and "the same command with --write" in done.stdout
+    assert "splits: train 77, val 19, test 24" in done.stdout
+    assert "to write the experiment file: mtlscale inspect wine.csv --targets grower,alcohol --write wine.yaml\n" in (
+        done.stdout
+    )
 
 
 def test_the_written_file_runs_on_what_was_shown(wine: Path) -> None:
@@ -104,6 +107,15 @@ def test_options_go_into_the_file_and_change_the_split(wine: Path) -> None:
 def test_without_targets_the_last_column_is_guessed(wine: Path) -> None:
     done = mtlscale("inspect", "wine.csv")
     assert "target" in lines(done.stdout)["grower"] and "warning: the target is guessed; name yours by" in done.stdout
+
+
+def test_the_hint_repeats_targets_and_options_and_counts_columns_called_like_targets(wine: Path) -> None:
+    numbers = {f"Y{step}": [row * (step + 4) % 11 / 7 for row in range(120)] for step in (1, 2)}
+    frame().assign(**numbers).to_csv(wine, index=False)
+    one = mtlscale("inspect", "wine.csv", "--targets", "Y2")
+    assert "warning: 1 input is called like the targets (Y1); if it is one, too: --targets 'Y*'\n" in one.stdout
+    given = mtlscale("inspect", "wine.csv", "--targets", "Y*", "--option", "test=0.3")
+    assert "mtlscale inspect wine.csv --targets 'Y*' --option test=0.3 --write wine.yaml\n" in given.stdout
 
 
 def test_bad_cells_are_warned_of_before_anything_is_prepared(wine: Path) -> None:

@@ -96,6 +96,8 @@ def test_a_wrong_setting_of_the_command_line_is_said_to_be_there(experiment_file
         (["run", "x.yaml", "--seed", "3"], "write --set seeds=[3]"),
         (["run", "x.yaml", "--gpus", "1"], "write --set resources.gpus_per_worker=1"),
         (["show", "x", "--epochs", "3"], "no such option: --epochs; `mtlscale show --help` shows what it has"),
+        (["submit", "x.yaml", "--fast"], "no such option: --fast; `mtlscale run` has it"),
+        (["logs", "x", "--json"], "`mtlscale prepare` and 7 more have it; `mtlscale logs --help`"),
         (["show", "x", "--jsn"], "no such option: --jsn; did you mean --json?"),
         (["rnu"], "Did you mean 'run'?"),
         (["run"], "Missing argument 'experiment'; `mtlscale run --help`"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import console_of
+from mtlscale.cli.options import DatasetOption, OnlyOption, console_of, only
 from mtlscale.cli.output.grid import grid
 from mtlscale.cli.output.terminal import epochs_bar
 from mtlscale.config import UserError
@@ -55,6 +55,8 @@ def submit(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
     ] = None,
+    methods: OnlyOption = None,
+    datasets: DatasetOption = None,
     include: Annotated[list[Path] | None, typer.Option(help="A further file or folder for the job's folder")] = None,
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Ship this very mtlscale; else the cluster has one")
@@ -78,14 +80,16 @@ def submit(
         storage_url(storage, "--storage")
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
+    only(package.experiment, methods, datasets)
     if package.links:
         shown = ", ".join(map(str, package.links[:3])) + (", …" if len(package.links) > 3 else "")
         count = f"{len(package.links)} link{'' if len(package.links) == 1 else 's'}"
         print(f"mtlscale: {count} left out: {shown}; --include what they lead to", file=sys.stderr)
 
     jobs = connect(address)
-    options = {"--home": home, "--storage": storage, "--source": source}
-    arguments = [part for name, value in options.items() if value for part in (name, value)]
+    options = [("--home", home), ("--storage", storage), ("--source", source)]
+    options += [*(("--only", name) for name in methods or ()), *(("--dataset", name) for name in datasets or ())]
+    arguments = [part for name, value in options if value for part in (name, value)]
     job = jobs.submit(package, arguments, with_code=with_code)
     print(
         f"{job}: {package.experiment.name} at {jobs.url}, {len(package.sizes())} files, {bytes_in_words(package.size)}",

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli import completion
 from mtlscale.cli.options import (
     AddressOption,
     DatasetOption,
@@ -19,6 +18,7 @@ from mtlscale.cli.options import (
     ExperimentArgument,
     HomeOption,
     JsonOption,
+    OnlyOption,
     QuietOption,
     SetOption,
     SourceOption,
@@ -51,12 +51,6 @@ DryRunOption = Annotated[
 FastOption = Annotated[
     bool,
     typer.Option("--fast", help="Does it work at all? Two steps of every run, one seed, in a folder that is removed"),
-]
-OnlyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only", metavar="METHOD", help="Exactly this row, and others so named", autocompletion=completion.methods
-    ),
 ]
 
 
