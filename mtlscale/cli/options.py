@@ -139,7 +139,10 @@ def only(experiment: Experiment, methods: list[str] | None, datasets: list[str] 
         labels = [entry.label for entry in entries]
         for name in names or ():
             if name not in labels:
-                raise UserError(f"{option} {name}: {experiment.name} has no such {what}; {nearest(name, labels)}")
+                several = [part.strip() for part in name.split(",")]
+                mend = " ".join(f"{option} {part}" for part in several) if set(several) <= set(labels) else ""
+                hint = f"several are written {mend}" if mend else nearest(name, labels)
+                raise UserError(f"{option} {name}: {experiment.name} has no such {what}; {hint}")
         if names:
             parts[key] = tuple(entry for entry in entries if entry.label in names)
     return experiment.model_copy(update=parts) if parts else experiment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -22,11 +23,22 @@ def print_mistake(error: Any) -> None:
         message = _unknown_option(error, option, context)
     else:
         command = "" if context is None else context.command_path
-        message = error.format_message().rstrip(".")
+        message = _plain(error.format_message().rstrip("."))
         if "unexpected extra argument" in message and "--targets" in sys.argv:
             message += "; several targets are divided by commas, --targets A,B"
         message += f"; `{command or 'mtlscale'} --help` shows what it takes"
     print(f"mtlscale: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _plain(message: str) -> str:
+    """Return a message without the words of the library that reads values, and with the value that was given."""
+    message, jargon, rule = message.partition("Input should be ")
+    if not jargon:
+        return message
+    option = re.search(r"'(--[\w-]+)'", message)
+    value = "" if option is None else f", not {_value_behind(option[1])!r}"
+    rule = re.sub(r"a valid integer.*", "a whole number", re.sub(r"a valid number.*", "a number", rule))
+    return f"{message}should be {rule}{value}"
 
 
 def _unknown_option(error: Any, option: Any, context: Any) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mtlscale.config import Experiment
     from mtlscale.report.results import Results
 
+_EXAMPLES = {"targets": "{'y': 'class'}", "options": "{'group': 'patient'}", "training": "{'epochs': 5}"}
 _LETTERS = 8  # of the table's hash in a default name
 
 
@@ -63,6 +64,10 @@ def compare(
             experiment file would be refused for.
     """
     results_home = home if isinstance(home, Home) else Home.at(None if home is None else Path(home))
+    for key, mapping in (("targets", targets), ("options", options), ("training", settings.get("training"))):
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise UserError(f"compare: {key} should be a mapping, such as {_EXAMPLES[key]}, not {mapping!r}")
+
     table, columns = joined(X, Y)
     options_of_table = _options(columns, targets or {}, options or {})
     source = write_table(table, results_home.tables)

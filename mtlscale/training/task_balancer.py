@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +95,13 @@ class TaskBalancer:
         seed: int = 0,
         **knobs: Any,
     ) -> None:
+        if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+            raise UserError(f"scaler is a {type(scaler).__name__}; give the loop's torch.amp.GradScaler")
+        if amp not in get_args(Amp):
+            raise UserError(f"amp is {amp!r}; choose {', '.join(get_args(Amp))}")
+        if gramian_every < 1:
+            raise UserError(f"gramian_every is {gramian_every}; a number of steps, 1 or more")
+
         self._groups = ParameterGroups(shared, heads, tasks)
         self.names = self._groups.names
         partition = self._groups.read()

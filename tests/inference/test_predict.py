@@ -168,8 +168,14 @@ def test_raw_features_are_scaled_as_the_prepared_ones_were(tmp_path: Path) -> No
     found = model.reader.tensor(shuffled)
     known = torch.cat([run.data.splits[split]["x"].inputs for split in ("train", "val", "test")])
     assert {tuple(row) for row in found.tolist()} == {tuple(row) for row in known.tolist()}
-    with pytest.raises(UserError, match="no column 'age'"):
+    with pytest.raises(UserError, match="no column 'age'; the model reads"):
         model.predict(shuffled.drop(columns="age"), "x")
+    with pytest.raises(UserError, match="no column 'age', only ' age' with blanks around it; the model reads"):
+        model.predict(shuffled.rename(columns={"age": " age"}), "x")
+    with pytest.raises(
+        UserError, match=r"device gpu cannot be used \(torch knows no such device\); choose cpu, or cuda"
+    ):
+        load_model(tmp_path / "model", device="gpu")
 
 
 def test_categories_become_the_codes_of_training_and_others_are_told(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_a_line_with_too_many_fields_is_named_by_its_row(ready: Callable[..., Pr
     lines[4] += ",more"
     path.write_text("\n".join(lines))
     options = {"targets": TARGETS}
-    with pytest.raises(UserError, match="1 rows cannot be used, the first: row 4 has 10 fields, not 9; mend or pass"):
+    with pytest.raises(UserError, match="1 row cannot be used, the first: row 4 has 10 fields, not 9; mend or pass"):
         prepare("table", options, path, tmp_path / "home")
     data = load_prepared(prepare("table", options, path, tmp_path / "home", skip_bad=True))
     rows = {row for split in SPLITS for row in rows_of(data, split)}

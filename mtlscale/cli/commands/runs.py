@@ -83,6 +83,7 @@ def run(
     """
     from mtlscale.config import defaults_file, find_experiment, load_experiment
     from mtlscale.execution.runner import run as run_experiment
+    from mtlscale.report.cells.number_format import counted
 
     if fast and dry_run:
         raise UserError("--fast runs everything, --dry-run nothing; drop one of them")
@@ -119,7 +120,7 @@ def run(
     files = _print_outcome(console, results, results_home, quiet=quiet, json=json)
     seconds = time.perf_counter() - started
     if not quiet:
-        console.print(f"{len(results.records)} runs, {seconds:.0f} s")
+        console.print(f"{counted(len(results.records), 'run')}, {seconds:.0f} s")
     _report_end(lines, spec, results.records, seconds, files, "runs")
 
 
@@ -143,6 +144,7 @@ def work(
     """
     from mtlscale.config import load_experiment
     from mtlscale.execution.array_task import work as train_runs
+    from mtlscale.report.cells.number_format import counted
 
     spec = only(load_experiment(experiment, tuple(set_ or ())), methods, datasets)
     console, started = console_of(quiet=json), time.perf_counter()
@@ -150,7 +152,9 @@ def work(
         count = train_runs(spec, home_of(home), task, observer, source=source, download=download)
     if not quiet and not json:
         seconds = time.perf_counter() - started
-        console.print(f"task {task} has trained {count} runs in {seconds:.0f} s; `mtlscale run` compares them")
+        console.print(
+            f"task {task} has trained {counted(count, 'run')} in {seconds:.0f} s; `mtlscale run` compares them"
+        )
 
 
 def _print_outcome(console: Console, results: Results, home: Home, *, quiet: bool, json: bool) -> dict[str, Path]:

@@ -10,6 +10,7 @@ from mtlscale.config import space_of
 from mtlscale.data.quality_warnings import left_out
 from mtlscale.execution.planning.reader_report import reading
 from mtlscale.execution.tuning.sweep import SweepPlan
+from mtlscale.report.cells.number_format import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,7 +110,7 @@ def _runs(console: Console, sketch: DryRun) -> None:
     resources = sketch.experiment.resources
     total = len(sketch.unknown) + (0 if plan is None else plan.distinct)
     console.print(
-        f"{total} runs: {', '.join(counts)}; each on {resources.workers} × "
+        f"{counted(total, 'run')}: {', '.join(counts)}; each on {resources.workers} × "
         f"({resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU)",
         soft_wrap=True,
     )

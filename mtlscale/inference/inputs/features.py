@@ -206,7 +206,9 @@ def _check_present(table: pa.Table, names: Sequence[str]) -> None:
         count = table.column_names.count(name)
         if count != 1:
             problem = "no" if count == 0 else "more than one"
-            raise UserError(f"the table has {problem} column {name!r}; the model reads {len(names)} features: "
+            blanks = next((column for column in table.column_names if column.strip() == name != column), None)
+            mend = "" if blanks is None else f", only {blanks!r} with blanks around it"
+            raise UserError(f"the table has {problem} column {name!r}{mend}; the model reads {len(names)} features: "
                             f"{listed(names)}")  # fmt: skip
 
 

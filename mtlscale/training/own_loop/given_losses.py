@@ -193,8 +193,8 @@ def _features(names: Sequence[str], features: Tensor | PerTask | None, present: 
         feature = by_task.get(task)
         if isinstance(feature, Tensor) and not feature.requires_grad:
             raise UserError(
-                f"the features of task {names[task]} have no graph: the shared part is frozen or runs in no_grad; "
-                "leave features out"
+                f"the features of task {names[task]} have no graph: hand over the output of the shared part; where "
+                "that is frozen or runs in no_grad, leave features out"
             )
         if not (isinstance(feature, Tensor) and feature.grad_fn is not None):
             raise UserError(f"the features of task {names[task]} are no tensor with a graph; hand over the output")
