@@ -5,8 +5,8 @@
 
 All of them were answered well in the end, since each kind was mended until it was: the figure is one of a training set.
 Of 218 that were written in one go, such as `shorthands` and `other_commands`, 146 were answered well at the first try
-(67 %), 63 unclearly, 4 by a traceback, and 5 were silently wrong. Of 219 later ones, which `typed` was chosen from, 180 were
-answered well at the first try (82 %), 25 unclearly, 8 by a traceback, and 6 were silently wrong.
+(67 %), 63 unclearly, 4 by a traceback, and 5 were silently wrong. Of 219 later ones, which `typed` is drawn from, 180
+were answered well at the first try (82 %), 25 unclearly, 8 by a traceback, and 6 were silently wrong.
 
 A mistake is answered well where the command ends with status 2 and one line that matches what it should say; what is
 no mistake has to be accepted. A command that accepts a mistake without the word it should say is silently wrong.
