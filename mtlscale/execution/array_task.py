@@ -1,6 +1,6 @@
 """One task of a job array: it trains runs in its own process, without Ray, until none is left for it.
 
-Tasks divide the runs through the home folder, as drivers of different experiments do: each holds a lease and claims one
+Tasks divide the runs through the home folder, as drivers of different experiments do: each holds a lock and claims one
 job at a time. What a killed task has claimed is free again, and another task resumes it from its checkpoint.
 """
 
@@ -15,7 +15,9 @@ from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnd
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.observer import Observer
 from mtlscale.execution.ownership import LOOK_SECONDS, Owner, driving
+from mtlscale.execution.planning.plan import light
 from mtlscale.execution.runner import plan_runs, prepare_data
+from mtlscale.execution.stopping import Tally
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup, sources
@@ -44,10 +46,16 @@ def work(
     plugins = tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins)
     options = Options(experiment.resources, plugins, experiment.tracking.models, home.storage, home.phases)
     ended_here = 0
-    with new_folders(home.root / "experiments"), driving(task_name(experiment, task), home, observer, wait=False) as me:
+    with (
+        Tally() as tally,
+        new_folders(home.root / "experiments"),
+        driving(task_name(experiment, task), home, observer, wait=False) as me,
+    ):
         data = prepare_data(experiment, home, source, download, observer)
         the_plan = plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
         observer.planned(the_plan, 1)
+        records = the_plan.records()
+        tally.begin(records, the_plan.distinct)
         run_of = {planned.run.run_id: planned.run for planned in the_plan.todo}
         setup(options.threads, sources(plugins))
 
@@ -63,13 +71,14 @@ def work(
                 case Noted(_, text):
                     observer.note(text)
                 case RunEnded(run_id, record):
+                    records[run_id] = light(record)
                     observer.finished(run_of[run_id], record)
                     ended_here += mine
     return ended_here
 
 
 def task_name(experiment: Experiment, task: int) -> str:
-    """Return the name under which a task holds its lease; the same task of a later array takes it over."""
+    """Return the name under which a task holds its lock; the same task of a later array takes it over."""
     return f"{experiment.name}.task{task}"
 
 

@@ -19,7 +19,7 @@ from mtlscale.execution.finding.own_records import own_entries, own_records
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.monitoring import Meters, log, log_ended, log_noted, structured_log
 from mtlscale.execution.observer import Observer, Silent
-from mtlscale.execution.ownership import Counts, Owner, driving
+from mtlscale.execution.ownership import Owner, driving
 from mtlscale.execution.planning.check import check_goes_together, weight_notes
 from mtlscale.execution.planning.plan import MANY, Datasets, Plan, PlannedRun, labelled, light, make_plan
 from mtlscale.execution.planning.reader_report import reading
@@ -27,6 +27,7 @@ from mtlscale.execution.planning.status import PlanEntry, write_plan
 from mtlscale.execution.preparing.prepare import fetch_prepared
 from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
 from mtlscale.execution.preparing.shared_home_check import check_shared
+from mtlscale.execution.stopping import Tally
 from mtlscale.execution.summary_rows import rows_of
 from mtlscale.execution.tuning.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.workers.dispatch import execute_jobs
@@ -124,9 +125,13 @@ def run(
     experiment, home, observer = loaded(experiment), _home(home), observer or Silent()
     _check(experiment, home, address)
 
-    with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
+    with (
+        Tally() as tally,
+        new_folders(home.root / "experiments"),
+        driving(experiment.name, home, observer, wait=wait) as owner,
+    ):
         data = prepare_data(experiment, home, source, download, observer)
-        with _Services(experiment, home, address, observer, owner) as services:
+        with _Services(experiment, home, address, observer, owner, tally) as services:
             results = _run(experiment, home, data, services, full_experiment or experiment)
             services.complete_copies()
             return results
@@ -151,7 +156,7 @@ def _run(
             services.tracker.finished(run_of[record.run_id], record, home.run(record.run_id))
 
     records = the_plan.records()
-    services.owner.counts = Counts(records, the_plan.distinct)
+    services.tally.begin(records, the_plan.distinct)
 
     def ended() -> tuple[RunRecord, ...]:
         records_and_runs = ((records.get(planned.run.run_id), planned.run) for planned in the_plan.runs)
@@ -213,9 +218,13 @@ def sweep(
     home, observer = _home(home), observer or Silent()
     _check(experiment, home, address)
 
-    with new_folders(home.root / "experiments"), driving(experiment.name, home, observer, wait=wait) as owner:
+    with (
+        Tally() as tally,
+        new_folders(home.root / "experiments"),
+        driving(experiment.name, home, observer, wait=wait) as owner,
+    ):
         data = prepare_data(experiment, home, source, download, observer)
-        with _Services(experiment, home, address, observer, owner) as services:
+        with _Services(experiment, home, address, observer, owner, tally) as services:
             search_result = _search(experiment, home, data, services)
             services.artefacts = list(search_result.write_report().values())
             services.complete_copies()
@@ -278,10 +287,10 @@ class _Services:
     """Ray and MLflow, started when there is something to do, ended with the block."""
 
     def __init__(
-        self, experiment: Experiment, home: Home, address: str | None, observer: Observer, owner: Owner
+        self, experiment: Experiment, home: Home, address: str | None, observer: Observer, owner: Owner, tally: Tally
     ) -> None:
         self._experiment, self._home, self._address = experiment, home, address
-        self.observer, self.owner = observer, owner
+        self.observer, self.owner, self.tally = observer, owner, tally
         self.tracker: Trackers | None = None
         self.artefacts: list[Path] = []
         self.table: Callable[[], list[Row]] = list  # what the leaderboard says now
@@ -347,7 +356,7 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
         ledger.append(unlisted_record)
 
     records = the_plan.records()
-    services.owner.counts = Counts(records, the_plan.total, "trials")
+    services.tally.begin(records, the_plan.total, "trials")
 
     if not the_plan.complete:
         services.start()

@@ -6,10 +6,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
+
+from mtlscale.records import RunRecord
 
 # A terminal that closes, and what schedulers send before the time is up. A driver that is alone gets them all; the
 # daemons and workers of its local Ray share its process group and are not to hear of them.
@@ -26,6 +29,28 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, text: str, status: int = 130) -> None:
         super().__init__(text)
         self.status = status
+
+
+@dataclass
+class Tally:
+    """The records so far and the total of runs or trials; an interruption of its block tells how many are done."""
+
+    records: Mapping[str, RunRecord] = field(default_factory=dict)
+    total: int = 0
+    noun: str = "runs"
+
+    def begin(self, records: Mapping[str, RunRecord], total: int, noun: str = "runs") -> None:
+        """Count from now on what becomes of these."""
+        self.records, self.total, self.noun = records, total, noun
+
+    def __enter__(self) -> Tally:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        if isinstance(error, Interrupted) and self.total:
+            done_count = sum(record.status != "failed" for record in self.records.values())
+            progress = f"{done_count} of {self.total} {self.noun} are done"
+            raise Interrupted(f"interrupted: {progress}; the same command resumes", error.status) from None
 
 
 class Stop:

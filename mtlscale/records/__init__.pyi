@@ -1,6 +1,9 @@
 # Written by `python tests/house/stubs.py`.
 from mtlscale.records.diagnosis import Diagnosis as Diagnosis
 from mtlscale.records.diagnosis import Matrix as Matrix
+from mtlscale.records.driver_lock import DriverLock as DriverLock
+from mtlscale.records.driver_lock import Holder as Holder
+from mtlscale.records.driver_lock import holder_of as holder_of
 from mtlscale.records.files import clear_temporaries as clear_temporaries
 from mtlscale.records.files import is_full as is_full
 from mtlscale.records.files import no_space as no_space
@@ -8,10 +11,6 @@ from mtlscale.records.files import write_atomically as write_atomically
 from mtlscale.records.home import Home as Home
 from mtlscale.records.home import check_folder as check_folder
 from mtlscale.records.home import new_folders as new_folders
-from mtlscale.records.lease import Holder as Holder
-from mtlscale.records.lease import Lease as Lease
-from mtlscale.records.lease import holder_of as holder_of
-from mtlscale.records.lease import take as take
 from mtlscale.records.ledger import Ledger as Ledger
 from mtlscale.records.ledger import Outcome as Outcome
 from mtlscale.records.ledger import ledgers_of as ledgers_of

@@ -65,7 +65,7 @@ def test_half_written_files_go_when_a_driver_starts(tmp_path: Path) -> None:
     with driving("small", home, Silent(), wait=True):
         pass
     left = {path.name.rsplit(".", 1)[0] for path in tmp_path.rglob(".*")}
-    assert left == {".leaderboard.md", "", ".env", ".lease"}  # the lock of the lease stays
+    assert left == {".leaderboard.md", "", ".env"}
 
 
 def test_whoever_alone_writes_in_a_folder_clears_it_at_once(tmp_path: Path) -> None:
