@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
 import signal
@@ -190,26 +189,30 @@ def test_a_child_that_outlives_a_killed_driver_does_not_keep_its_lock(folder: Pa
 
 
 def test_two_processes_that_drive_twenty_times_never_do_at_once(folder: Path) -> None:
-    """Each removes the lock's file at its end; here that leaves a nameless file, as NFS keeps one that is open."""
-    links, ended = folder.parents[1] / "links", threading.Event()
-    links.mkdir()
-
-    def keep() -> None:
-        for number in itertools.takewhile(lambda _: not ended.is_set(), itertools.count()):
-            with contextlib.suppress(OSError):
-                os.link(folder / LOCK, links / str(number))
-
-    thread = threading.Thread(target=keep)
-    thread.start()
-    try:
-        with python(DRIVES_OFTEN, folder, 20) as first, python(DRIVES_OFTEN, folder, 20) as second:
-            assert (first.wait(), second.wait()) == (0, 0)
-    finally:
-        ended.set()
-        thread.join()
+    """Each removes the lock's file and its folders at its end."""
+    with python(DRIVES_OFTEN, folder, 20) as first, python(DRIVES_OFTEN, folder, 20) as second:
+        assert (first.wait(), second.wait()) == (0, 0)
     lines = (folder.parents[1] / "ledger").read_text().splitlines()
     assert sorted(lines) == sorted(f"{process.pid} {number}" for process in (first, second) for number in range(20))
     assert not folder.parent.exists()
+
+
+def test_a_file_that_is_removed_before_it_is_locked_counts_for_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its open handle can still be locked, and on NFS, which renames the file, it looks as if it had its name."""
+    open_file = os.open
+
+    def open_late(path: str, *arguments: int, **options: int) -> int:
+        handle = open_file(path, *arguments, **options)
+        if Path(path) == folder / LOCK and not (tmp_path / ".nfs1").exists():
+            (folder / LOCK).rename(tmp_path / ".nfs1")
+        return handle
+
+    monkeypatch.setattr(os, "open", open_late)
+    lock = taken(folder)
+    assert DriverLock(folder, "small").take() == lock.holder
+    lock.release()
 
 
 def test_looks_do_not_keep_a_driver_from_its_lock(folder: Path) -> None:
