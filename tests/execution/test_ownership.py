@@ -106,6 +106,16 @@ def test_whoever_waits_goes_on_when_the_other_ends_or_dies(tmp_path: Path) -> No
     assert f"small was left by process {second.pid} on " in watcher.notes[-1] and "taken over" in watcher.notes[-1]
 
 
+def test_a_driver_whose_lock_is_lost_leaves_the_experiment_to_the_next(tmp_path: Path) -> None:
+    with driving("small", Home(tmp_path), Silent(), wait=True) as owner:
+        owner.check()
+        (tmp_path / "experiments" / "small" / ".lock").unlink()
+        with other_driver(tmp_path) as other, pytest.raises(UserError, match=f"was taken over by process {other.pid} "):
+            while other.poll() is None:
+                owner.check()
+                time.sleep(0.05)
+
+
 @pytest.fixture
 def heard() -> Iterator[None]:
     """Ctrl-C, which what runs in the background of a shell does not hear."""
