@@ -17,7 +17,7 @@ from mtlscale.execution.observer import Observer
 from mtlscale.execution.ownership import LOOK_SECONDS, Owner, driving
 from mtlscale.execution.planning.plan import light
 from mtlscale.execution.runner import plan_runs, prepare_data
-from mtlscale.execution.stopping import Tally
+from mtlscale.execution.stopping import Counts
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup, sources
@@ -47,7 +47,7 @@ def work(
     options = Options(experiment.resources, plugins, experiment.tracking.models, home.storage, home.phases)
     ended_here = 0
     with (
-        Tally() as tally,
+        Counts() as counts,
         new_folders(home.root / "experiments"),
         driving(task_name(experiment, task), home, observer, wait=False) as me,
     ):
@@ -55,7 +55,7 @@ def work(
         the_plan = plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
         observer.planned(the_plan, 1)
         records = the_plan.records()
-        tally.begin(records, the_plan.distinct)
+        counts.begin(records, the_plan.distinct)
         run_of = {planned.run.run_id: planned.run for planned in the_plan.todo}
         setup(options.threads, sources(plugins))
 

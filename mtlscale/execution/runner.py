@@ -27,7 +27,7 @@ from mtlscale.execution.planning.status import PlanEntry, write_plan
 from mtlscale.execution.preparing.prepare import fetch_prepared
 from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
 from mtlscale.execution.preparing.shared_home_check import check_shared
-from mtlscale.execution.stopping import Tally
+from mtlscale.execution.stopping import Counts
 from mtlscale.execution.summary_rows import rows_of
 from mtlscale.execution.tuning.sweep import SweepPlan, execute_sweep, plan_sweep
 from mtlscale.execution.workers.dispatch import execute_jobs
@@ -126,12 +126,12 @@ def run(
     _check(experiment, home, address)
 
     with (
-        Tally() as tally,
+        Counts() as counts,
         new_folders(home.root / "experiments"),
         driving(experiment.name, home, observer, wait=wait) as owner,
     ):
         data = prepare_data(experiment, home, source, download, observer)
-        with _Services(experiment, home, address, observer, owner, tally) as services:
+        with _Services(experiment, home, address, observer, owner, counts) as services:
             results = _run(experiment, home, data, services, full_experiment or experiment)
             services.complete_copies()
             return results
@@ -156,7 +156,7 @@ def _run(
             services.tracker.finished(run_of[record.run_id], record, home.run(record.run_id))
 
     records = the_plan.records()
-    services.tally.begin(records, the_plan.distinct)
+    services.counts.begin(records, the_plan.distinct)
 
     def ended() -> tuple[RunRecord, ...]:
         records_and_runs = ((records.get(planned.run.run_id), planned.run) for planned in the_plan.runs)
@@ -219,12 +219,12 @@ def sweep(
     _check(experiment, home, address)
 
     with (
-        Tally() as tally,
+        Counts() as counts,
         new_folders(home.root / "experiments"),
         driving(experiment.name, home, observer, wait=wait) as owner,
     ):
         data = prepare_data(experiment, home, source, download, observer)
-        with _Services(experiment, home, address, observer, owner, tally) as services:
+        with _Services(experiment, home, address, observer, owner, counts) as services:
             search_result = _search(experiment, home, data, services)
             services.artefacts = list(search_result.write_report().values())
             services.complete_copies()
@@ -287,10 +287,10 @@ class _Services:
     """Ray and MLflow, started when there is something to do, ended with the block."""
 
     def __init__(
-        self, experiment: Experiment, home: Home, address: str | None, observer: Observer, owner: Owner, tally: Tally
+        self, experiment: Experiment, home: Home, address: str | None, observer: Observer, owner: Owner, counts: Counts
     ) -> None:
         self._experiment, self._home, self._address = experiment, home, address
-        self.observer, self.owner, self.tally = observer, owner, tally
+        self.observer, self.owner, self.counts = observer, owner, counts
         self.tracker: Trackers | None = None
         self.artefacts: list[Path] = []
         self.table: Callable[[], list[Row]] = list  # what the leaderboard says now
@@ -356,7 +356,7 @@ def _search(experiment: Experiment, home: Home, data: Datasets, services: _Servi
         ledger.append(unlisted_record)
 
     records = the_plan.records()
-    services.tally.begin(records, the_plan.total, "trials")
+    services.counts.begin(records, the_plan.total, "trials")
 
     if not the_plan.complete:
         services.start()

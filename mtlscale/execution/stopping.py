@@ -32,7 +32,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass
-class Tally:
+class Counts:
     """The records so far and the total of runs or trials; an interruption of its block tells how many are done."""
 
     records: Mapping[str, RunRecord] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Tally:
         """Count from now on what becomes of these."""
         self.records, self.total, self.noun = records, total, noun
 
-    def __enter__(self) -> Tally:
+    def __enter__(self) -> Counts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:

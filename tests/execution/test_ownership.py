@@ -26,9 +26,9 @@ from mtlscale.execution import Batched, Event, ExperimentStatus, Interrupted, Jo
 from mtlscale.execution.ownership import driving
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.runner import run
-from mtlscale.execution.stopping import deaf_children
+from mtlscale.execution.stopping import Counts, deaf_children
 from mtlscale.execution.workers.worker import failed
-from mtlscale.records import Home, Ledger, holder_of
+from mtlscale.records import Home, Ledger, RunRecord, holder_of
 from mtlscale.tracking import Tracker
 
 HOLDS = """
@@ -215,11 +215,25 @@ def train(jobs: Sequence[Job | Batched], order: list[str]) -> Iterator[Event]:
             yield RunEnded(part.run.run_id, left_by(part.run, part.folder, "mine"))
 
 
-def left_by(run: Run, folder: Path, who: str) -> object:
+def left_by(run: Run, folder: Path, who: str) -> RunRecord:
     record = failed(run, who).model_copy(update={"status": "finished", "experiment": who})
     folder.mkdir(parents=True)
     (folder / "record.json").write_text(record.model_dump_json())
     return record
+
+
+def test_an_interruption_says_how_many_runs_are_done(three: list[Job], tmp_path: Path) -> None:
+    with (
+        pytest.raises(Interrupted, match=r"^interrupted: 1 of 3 runs are done; the same command resumes$") as stop,
+        Counts() as counts,
+        driving("small", Home(tmp_path), Silent(), wait=True),
+    ):
+        records = {three[0].run.run_id: failed(three[0].run, "it")}
+        counts.begin(records, len(three))
+        records[three[1].run.run_id] = left_by(three[1].run, three[1].folder, "me")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    assert stop.value.status == 143
 
 
 def test_runs_that_two_experiments_share_are_trained_by_whoever_claimed_them_first(
