@@ -42,6 +42,28 @@ with driving(sys.argv[2], Home(Path(sys.argv[1])), Silent(), wait=True):
     sys.stdin.read()
 """
 
+# Starts twenty experiments, each at the same moment as a second process, and runs what is not done.
+STARTS_OFTEN = """
+import os, sys, time
+from pathlib import Path
+from mtlscale.execution import Silent, ownership
+from mtlscale.records import Home
+ownership.LOOK_SECONDS = 0.02
+home, me, other = Home(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
+for name in (f"small{number}" for number in range(20)):
+    (home.root / f"{name}.{me}").touch()
+    while not (home.root / f"{name}.{other}").exists():
+        pass
+    with ownership.driving(name, home, Silent(), wait=True):
+        driving = home.root / f"{name}.driving"
+        os.close(os.open(driving, os.O_CREAT | os.O_EXCL))
+        if not home.ledger(name).exists():
+            time.sleep(0.01)
+            with home.ledger(name).open("a") as file:
+                print(me, file=file)
+        driving.unlink()
+"""
+
 
 @contextlib.contextmanager
 def other_driver(home: Path, name: str = "small") -> Iterator[subprocess.Popen[str]]:
@@ -114,6 +136,16 @@ def test_a_driver_whose_lock_is_lost_leaves_the_experiment_to_the_next(tmp_path:
             while other.poll() is None:
                 owner.check()
                 time.sleep(0.05)
+
+
+def test_of_two_processes_that_start_twenty_experiments_at_once_one_runs_each(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", STARTS_OFTEN, str(tmp_path)]
+    with subprocess.Popen([*command, "a", "b"]) as first, subprocess.Popen([*command, "b", "a"]) as second:
+        assert (first.wait(100), second.wait(100)) == (0, 0)
+    ledgers = [Home(tmp_path).ledger(f"small{number}").read_text() for number in range(20)]
+    assert all(text in ("a\n", "b\n") for text in ledgers)
 
 
 @pytest.fixture
