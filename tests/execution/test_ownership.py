@@ -143,7 +143,11 @@ def test_of_two_processes_that_start_twenty_experiments_at_once_one_runs_each(
 ) -> None:
     command = [sys.executable, "-c", STARTS_OFTEN, str(tmp_path)]
     with subprocess.Popen([*command, "a", "b"]) as first, subprocess.Popen([*command, "b", "a"]) as second:
-        assert (first.wait(100), second.wait(100)) == (0, 0)
+        try:
+            assert (first.wait(100), second.wait(100)) == (0, 0)
+        finally:
+            first.kill()
+            second.kill()
     ledgers = [Home(tmp_path).ledger(f"small{number}").read_text() for number in range(20)]
     assert all(text in ("a\n", "b\n") for text in ledgers)
 
