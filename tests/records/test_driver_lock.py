@@ -50,6 +50,7 @@ for number in range(times):
     while lock.take() is not None:
         pass
     os.close(os.open(driving, os.O_CREAT | os.O_EXCL))
+    time.sleep(0.01)
     with ledger.open("a") as file:
         file.write(f"{os.getpid()} {number}\\n")
     driving.unlink()
