@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mtlscale.config import Experiment, Run
 from mtlscale.records import Epoch, Home, RunRecord
+from mtlscale.tracking.rows import Row
 from mtlscale.tracking.sinks import SINKS, ScalarSink
-from mtlscale.tracking.summary_runs import Row
 from mtlscale.tracking.tracker import Tracker
 
 
@@ -20,10 +20,8 @@ class Trackers:
     ) -> None:
         settings = experiment.tracking
         self._sinks = [SINKS[name](experiment, home, tell) for name in settings.also]
-        self._mlflow = Tracker(experiment, home, tell) if settings.enabled else None
+        self._mlflow = Tracker(experiment, home, tell, table) if settings.enabled else None
         self._all: list[ScalarSink | Tracker] = [*self._sinks, *([] if self._mlflow is None else [self._mlflow])]
-        if self._mlflow is not None:
-            self._mlflow.follow(table)
 
     def started(self, run: Run) -> None:
         for tracker in self._all:
@@ -42,8 +40,8 @@ class Trackers:
             tracker.trial(run, record, score)
 
     def close(self, artefacts: list[Path], status: str, seconds: float | None = None) -> None:
-        """Write what is left, within `seconds` where they are given."""
+        """Write what is left, within `seconds` where they are given; the reports are found in the home."""
         for sink in self._sinks:
             sink.close(seconds)
         if self._mlflow is not None:
-            self._mlflow.close(artefacts, status, seconds)
+            self._mlflow.close(status, seconds)

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from mtlscale.config import Experiment, UserError, without_secrets
 from mtlscale.records import RunRecord
-from mtlscale.tracking.entries import RECORD, SETTINGS
+from mtlscale.tracking.fields import RECORD, SETTINGS
 from mtlscale.tracking.service import check_uri, client_of, database_file, in_one_line
 
 RUNS_PER_PAGE = 1000
@@ -118,18 +118,17 @@ def read_settings(client: Any, parent: str, uri: str) -> dict[str, Any]:
     return {}
 
 
-def pages(client: Any, places: list[str], condition: str) -> Iterator[Any]:
-    """Yield all runs of these experiments that meet the condition, page by page, oldest first."""
-    token = None
+def pages(client: Any, places: list[str], condition: str, *, deleted: bool = False) -> Iterator[Any]:
+    """Yield all runs of these experiments that meet the condition, page by page, oldest first.
 
+    Args:
+        deleted: Whether to yield deleted ones, too.
+    """
+    from mlflow.entities import ViewType
+
+    view, order, token = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY, ["attributes.start_time ASC"], None
     while places:
-        page = client.search_runs(
-            places,
-            condition,
-            max_results=RUNS_PER_PAGE,
-            order_by=["attributes.start_time ASC"],
-            page_token=token,
-        )
+        page = client.search_runs(places, condition, view, RUNS_PER_PAGE, order, token)
         yield from page
         token = page.token
         if not token:

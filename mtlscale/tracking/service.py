@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from mtlscale.config import Experiment, UserError, without_secrets
@@ -20,6 +20,7 @@ from mtlscale.records import Home, is_full
 if TYPE_CHECKING:
     import requests
 
+T = TypeVar("T")
 VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's own
 # Databases of servers, and what installs the driver that an address without one means.
 _DATABASES = {"postgresql": "'mtlscale[cluster]'", "mysql": "mysqlclient"}
@@ -31,9 +32,7 @@ _STORES = {
     "abfss": [("azure.storage.filedatalake", "azure-storage-file-datalake")],
 }
 _SECONDS = 8  # time limit of a server's answer
-_TABLES_SECONDS = (
-    300  # time limit of another process that makes a database's tables; on a busy machine it takes a minute
-)
+_LOCK_SECONDS = 300  # time limit of another process that makes a database's tables: a minute on a busy machine
 
 
 def uri_of(experiment: Experiment, home: Home) -> str:
@@ -203,28 +202,27 @@ def client_of(uri: str) -> Any:
     if file is None:
         return MlflowClient(tracking_uri=with_driver(uri))
     file.parent.mkdir(parents=True, exist_ok=True)
-    return _alone(lambda: MlflowClient(tracking_uri=uri), file)
+    # MLflow makes missing tables; of two processes that make them at once, one would fail.
+    return alone(lambda: MlflowClient(tracking_uri=uri), file)
 
 
-def _alone(connected: Callable[[], Any], file: Path) -> Any:
-    """Connect to a database while no other process does."""
+def alone(make: Callable[[], T], file: Path) -> T:
+    """Make something while no other process makes the same file."""
     from filelock import FileLock, Timeout
 
-    # MLflow makes missing tables; of two processes that make them at once, one would fail.
-    lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_TABLES_SECONDS)
+    lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_LOCK_SECONDS)
     try:
         lock.acquire()
     except Timeout:
         raise UserError(
-            f"{lock.lock_file} has been held for {_TABLES_SECONDS} s by a process that makes the tables of {file}; end "
-            "that process, then `mtlscale sync`"
+            f"{lock.lock_file} has been held for {_LOCK_SECONDS} s by a process that makes {file}; end that process, "
+            "then `mtlscale sync`"
         ) from None
     except (OSError, NotImplementedError):
-        # A process that may not write beside the database makes no tables either.
-        return connected()
+        return make()  # a process that may not write beside the file makes nothing either
 
     try:
-        return connected()
+        return make()
     finally:
         lock.release()
 

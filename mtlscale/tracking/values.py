@@ -7,6 +7,7 @@ all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Literal
 
 from mtlscale.config import Run
@@ -33,16 +34,20 @@ def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int, detail: Detail =
     return metrics, last
 
 
-def end_metrics(run: Run, record: RunRecord, detail: Detail = "full") -> list[Metric]:
-    """Return results, cost and counters of a run that has ended, at its last epoch.
+def end_metrics(record: RunRecord, step: int, detail: Detail = "full") -> list[Metric]:
+    """Return results, cost and counters of a run that has ended, at the step of its last epoch.
 
     A mean over tasks is among them only if they share a main metric.
     """
     values = _all_of_end(record) if detail == "full" else _some_of_end(record)
     if record.chosen_epoch is not None:
         values["chosen_epoch"] = record.chosen_epoch
-    last = 0 if not record.epochs else run.epochs_behind(record.epochs[-1].phase, record.epochs[-1].epoch)
-    return [(key, float(value), last) for key, value in values.items()]
+    return [(key, float(value), step) for key, value in values.items()]
+
+
+def epochs_of(folder: Path, record: RunRecord) -> list[Epoch]:
+    """Return the epochs of a run that has ended and left its files in this folder."""
+    return record.epochs
 
 
 def means(record: RunRecord) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mtlscale.config import Experiment, Run, UserError
 from mtlscale.records import Epoch, Home, RunRecord
-from mtlscale.tracking.values import Metric, end_metrics, epoch_metrics
+from mtlscale.tracking.values import Metric, end_metrics, epoch_metrics, epochs_of
 
 _EVENTS = 20_000  # events that wait in memory; epochs beyond them come with their run's end
 _CLOSE_SECONDS = 120.0
@@ -67,9 +67,9 @@ class ScalarSink(ABC):
 
     def finished(self, run: Run, record: RunRecord, folder: Path) -> None:
         def write() -> None:
-            self._log_epochs(run, record.epochs)
+            self._log_epochs(run, epochs_of(folder, record))
             handle = self._handle(run, 0)
-            self.log(handle, end_metrics(run, record, self._experiment.tracking.detail))
+            self.log(handle, end_metrics(record, self._written[run.run_id], self._experiment.tracking.detail))
             self.end(handle, record)
             del self._open[run.run_id], self._written[run.run_id]
             self._behind.discard(run.run_id)

@@ -1,4 +1,4 @@
-"""Parameters, metrics and tags of a run for MLflow, made from our records; nothing here talks to MLflow."""
+"""Parameters, tags, inputs and files of a run for MLflow, made from our records; nothing here talks to MLflow."""
 
 from __future__ import annotations
 
@@ -6,61 +6,19 @@ import getpass
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtlscale.config import Run
-from mtlscale.records import Epoch, PhaseCost, RunRecord
-from mtlscale.tracking.values import Metric
+from mtlscale.records import PhaseCost, RunRecord
+from mtlscale.tracking.calls import sound_value
 
-_DIGEST = 36  # characters of a data set's digest
+_DIGEST, _LONGEST_SOURCE = 36, 60_000  # characters of a data set's digest, and of its settings
 _LONGEST = 5000  # characters of a value; MLflow's limits are a little above
 RECORD, SETTINGS = "record.json", "experiment.json"  # files of a run, and of the experiment's own MLflow run
 MODEL = "model.pt"
 _FILES = (RECORD, MODEL, "pictures.png", "predictions.html", "episodes.png", "error.txt")
-
-
-@dataclass
-class RunUpdate:
-    """Update of a run that is not in MLflow yet.
-
-    `folder` is where a run that has ended left its files.
-    """
-
-    run: Run
-    epochs: list[Epoch] = field(default_factory=list)
-    record: RunRecord | None = None
-    folder: Path | None = None
-    trial: bool = False
-    score: float | None = None  # of a trial
-
-
-class Input(NamedTuple):
-    """Split of prepared data that a run has read."""
-
-    name: str
-    digest: str
-    source: str  # JSON
-    context: str
-
-
-@dataclass
-class Entry:
-    """Content that is written to one MLflow run at once; times are in milliseconds."""
-
-    run_id: str  # ours
-    mine: str = ""  # MLflow's; "" if MLflow does not have the run yet
-    status: str = "RUNNING"
-    started: int = 0
-    ended: int | None = None
-    tags: dict[str, str] = field(default_factory=dict)
-    params: dict[str, str] = field(default_factory=dict)
-    metrics: list[Metric] = field(default_factory=list)
-    inputs: tuple[Input, ...] = ()
-    files: tuple[Path, ...] = ()
-    texts: dict[str, str] = field(default_factory=dict)  # file name -> content, for files that are in no folder
 
 
 def milliseconds(moment: str = "") -> int:
@@ -134,16 +92,22 @@ def about() -> dict[str, str]:
     return {"mlflow.user": user, "mlflow.source.name": "mtlscale", "mlflow.source.type": "LOCAL"}
 
 
-def inputs_of(run: Run, record: RunRecord) -> tuple[Input, ...]:
-    """Return the data by split.
+def inputs_of(run: Run, record: RunRecord) -> list[Any]:
+    """Return the data by split, as MLflow's `DatasetInput`.
 
     MLflow keeps one entry per name and digest, so the names of all splits but train include the split.
     """
-    source = json.dumps({"tags": {"mlflow.source.name": "mtlscale prepare", **_flat(run.spec.get("dataset", {}))}})
-    return tuple(
-        Input(run.dataset if split == "train" else f"{run.dataset}/{split}", run.fingerprint[:_DIGEST], source, split)
-        for split in dict.fromkeys(("train", *record.metrics))
-    )
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    settings = {"tags": {"mlflow.source.name": "mtlscale prepare", **_flat(run.spec.get("dataset", {}))}}
+    digest, source = run.fingerprint[:_DIGEST], sound_value(json.dumps(settings), _LONGEST_SOURCE)
+    names = {
+        split: run.dataset if split == "train" else f"{run.dataset}/{split}" for split in ("train", *record.metrics)
+    }
+    return [
+        DatasetInput(Dataset(sound_value(name), digest, "code", source), [InputTag("mlflow.data.context", split)])
+        for split, name in names.items()
+    ]
 
 
 def end_tags(record: RunRecord) -> dict[str, str]:
@@ -156,45 +120,22 @@ def end_tags(record: RunRecord) -> dict[str, str]:
         **{f"version.{name}": version for name, version in record.versions.items()},
         **{f"mtlscale.phase.{phase.name}": _phase(phase) for phase in record.phases},
         **_structure(record),
-        **_error(record),
+        **error_tags(record),
     }
 
 
-def files_of(update: RunUpdate) -> tuple[tuple[Path, ...], dict[str, str]]:
-    """Return the files in a run's folder that MLflow keeps, and the record of a run that failed before it had one."""
-    folder, record = update.folder, update.record
-    files = () if folder is None else tuple(folder / name for name in _FILES if (folder / name).exists())
-    has_record = any(file.name == RECORD for file in files)
-    return files, {} if has_record or record is None else {RECORD: record.model_dump_json()}
+def files_of(folder: Path) -> list[Path]:
+    """Return the files in the folder of a run that has ended that MLflow keeps."""
+    return [folder / name for name in _FILES if (folder / name).exists()]
 
 
-def trial_entry(update: RunUpdate, parent: str, about: Mapping[str, str]) -> Entry:
-    """Return the entry of a trial: its settings and its score, without its epochs."""
-    run, record = update.run, update.record
-    assert record is not None
-
-    values = {"seconds": record.seconds, "epochs": float(len(record.epochs))}
-    if update.score is not None:
-        values["val.score"] = float(update.score)
-
-    return Entry(
-        run.run_id,
-        status=outcome(record),
-        started=milliseconds(record.started),
-        ended=milliseconds(record.finished),
-        tags={
-            **run_tags(run, "trial"),
-            **about,
-            "mlflow.parentRunId": parent,
-            "mtlscale.status": record.status,
-            **_error(record),
-        },
-        params={"dataset": run.dataset, "method": run.method, **{key: str(value) for key, value in run.trial.items()}},
-        metrics=[(key, value, 0) for key, value in values.items()],
-    )
+def trial_params(run: Run) -> dict[str, str]:
+    """Return the settings that were tried, and the labels."""
+    return {"dataset": run.dataset, "method": run.method, **{key: str(value) for key, value in run.trial.items()}}
 
 
-def _error(record: RunRecord) -> dict[str, str]:
+def error_tags(record: RunRecord) -> dict[str, str]:
+    """Return why a run has failed."""
     return {"mtlscale.error": record.error[:_LONGEST]} if record.error else {}
 
 

@@ -1,0 +1,70 @@
+"""Marks beside the ledgers: how much of them MLflow has. Nothing here imports MLflow, which takes seconds."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from mtlscale.config import Experiment, without_secrets
+from mtlscale.records import Home, ledgers_of, write_atomically
+from mtlscale.tracking.service import alone, uri_of
+
+Sizes = dict[str, int]  # file name of a ledger -> bytes
+
+
+def home_id(home: Home) -> str:
+    """Return the random name by which MLflow tells homes apart; it lies in the home and moves with it."""
+    file = home.root / "mlflow.id"
+    if not file.is_file():
+        alone(lambda: file.is_file() or write_atomically(file, uuid.uuid4().hex.encode()), file)
+    return file.read_text()
+
+
+def ledger_sizes(experiment: Experiment, home: Home) -> Sizes:
+    """Return how long the experiment's ledgers are now."""
+    return {
+        ledger.path.name: ledger.path.stat().st_size for ledger in ledgers_of(experiment, home) if ledger.path.is_file()
+    }
+
+
+def mark_written(experiment: Experiment, home: Home, sizes: Sizes) -> None:
+    """Note that MLflow has the first bytes of the ledgers, as many as `sizes` says; {}: nothing of them."""
+    marks = _marks(experiment, home)
+    if marks.get(place := _place(experiment, home), {}) != sizes:
+        write_atomically(_file(experiment, home), json.dumps({**marks, place: sizes}).encode())
+
+
+def lacking(experiment: Experiment, home: Home, ended: Mapping[str, str] | None = None) -> int:
+    """Return how many runs and trials ended since everything was in MLflow, by the mark: MLflow is not asked.
+
+    Args:
+        ended: Run_id -> status of runs and trials that MLflow has, marked or not.
+    """
+    marked, known = _marks(experiment, home).get(_place(experiment, home), {}), ended or {}
+    sizes = ledger_sizes(experiment, home)
+    return sum(
+        outcome.offset >= marked.get(ledger.path.name, 0) and known.get(outcome.run_id) != outcome.status
+        for ledger in ledgers_of(experiment, home)
+        if sizes.get(ledger.path.name) != marked.get(ledger.path.name)
+        for outcome in ledger.newest().values()
+    )
+
+
+def _file(experiment: Experiment, home: Home) -> Path:
+    return home.experiment(experiment.name) / "in-mlflow.json"
+
+
+def _place(experiment: Experiment, home: Home) -> str:
+    uri = uri_of(experiment, home)
+    return "mlflow.db" if uri == home.tracking_uri else without_secrets(uri)  # a home's own moves with it
+
+
+def _marks(experiment: Experiment, home: Home) -> dict[str, Sizes]:
+    """Return address -> how much of the ledgers is there."""
+    try:
+        marks: dict[str, Sizes] = json.loads(_file(experiment, home).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return marks
