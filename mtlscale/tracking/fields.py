@@ -101,9 +101,7 @@ def inputs_of(run: Run, record: RunRecord) -> list[Any]:
 
     settings = {"tags": {"mlflow.source.name": "mtlscale prepare", **_flat(run.spec.get("dataset", {}))}}
     digest, source = run.fingerprint[:_DIGEST], sound_value(json.dumps(settings), _LONGEST_SOURCE)
-    names = {
-        split: run.dataset if split == "train" else f"{run.dataset}/{split}" for split in ("train", *record.metrics)
-    }
+    names = {"train": run.dataset} | {split: f"{run.dataset}/{split}" for split in record.metrics if split != "train"}
     return [
         DatasetInput(Dataset(sound_value(name), digest, "code", source), [InputTag("mlflow.data.context", split)])
         for split, name in names.items()

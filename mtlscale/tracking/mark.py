@@ -17,8 +17,9 @@ Sizes = dict[str, int]  # file name of a ledger -> bytes
 def home_id(home: Home) -> str:
     """Return the random name by which MLflow tells homes apart; it lies in the home and moves with it."""
     file = home.root / "mlflow.id"
-    if not file.is_file():
-        alone(lambda: file.is_file() or write_atomically(file, uuid.uuid4().hex.encode()), file)
+    with alone(file):  # two drivers of a new home make it once
+        if not file.is_file():
+            write_atomically(file, uuid.uuid4().hex.encode())
     return file.read_text()
 
 

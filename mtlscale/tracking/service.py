@@ -7,11 +7,11 @@ import logging
 import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mtlscale.config import Experiment, UserError, without_secrets
@@ -20,7 +20,6 @@ from mtlscale.records import Home, is_full
 if TYPE_CHECKING:
     import requests
 
-T = TypeVar("T")
 VARIABLE = "MLFLOW_TRACKING_URI"  # MLflow's own
 # Databases of servers, and what installs the driver that an address without one means.
 _DATABASES = {"postgresql": "'mtlscale[cluster]'", "mysql": "mysqlclient"}
@@ -202,12 +201,13 @@ def client_of(uri: str) -> Any:
     if file is None:
         return MlflowClient(tracking_uri=with_driver(uri))
     file.parent.mkdir(parents=True, exist_ok=True)
-    # MLflow makes missing tables; of two processes that make them at once, one would fail.
-    return alone(lambda: MlflowClient(tracking_uri=uri), file)
+    with alone(file):  # MLflow makes missing tables; of two processes that make them at once, one would fail
+        return MlflowClient(tracking_uri=uri)
 
 
-def alone(make: Callable[[], T], file: Path) -> T:
-    """Make something while no other process makes the same file."""
+@contextlib.contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Keep other processes from making the same file."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_LOCK_SECONDS)
@@ -219,10 +219,10 @@ def alone(make: Callable[[], T], file: Path) -> T:
             "then `mtlscale sync`"
         ) from None
     except (OSError, NotImplementedError):
-        return make()  # a process that may not write beside the file makes nothing either
+        pass  # a process that may not write beside the file makes nothing either
 
     try:
-        return make()
+        yield
     finally:
         lock.release()
 

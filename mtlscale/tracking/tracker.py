@@ -134,9 +134,8 @@ class Tracker:
 
         if self._thread.is_alive():
             self.error = self.error or "MLflow does not answer"
-        if left := max(
-            self.left, 0 if self.error is None else lacking(self._experiment, self._home, self._writer.ended)
-        ):
+        behind = 0 if self.error is None else lacking(self._experiment, self._home, self._writer.ended)
+        if left := max(self.left, behind):
             runs = "1 run" if left == 1 else f"{left:,} runs"
             self._tell(f"MLflow lacks {runs}; `mtlscale sync` with the same experiment writes what is left")
         return self.error

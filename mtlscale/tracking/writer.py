@@ -90,7 +90,7 @@ class Writer:
         self._client.log_text(self._parent, self._experiment.model_dump_json(indent=2), SETTINGS)
 
     def load(self) -> None:
-        """Ask MLflow for the rows, runs and trials of this home; remove trials in part, and runs that are there twice."""
+        """Ask MLflow for this home's rows, runs and trials; remove trials in part, and runs that are there twice."""
         ended, ids, begun, leftovers = dict[str, str](), dict[str, str](), dict[str, str](), list[str]()
         self._rows, self._deleted_rows, self._steps = {}, {}, {}
 
@@ -176,10 +176,8 @@ class Writer:
         tags = {**run_tags(run, "trial"), **self._origin, _ABOVE: self._row_of(run.dataset, run.method)}
         mine = create_run(self._client, self._id, tags, milliseconds(record.started))
         epochs = epochs_of(self._home.run(run_id), record)
-        values = {"seconds": record.seconds, "epochs": float(len(epochs))} | (
-            {} if score is None else {"val.score": score}
-        )
-        metrics = [(key, float(value), 0) for key, value in values.items()]
+        values = {"seconds": record.seconds, "epochs": len(epochs), "val.score": score}
+        metrics = [(key, float(value), 0) for key, value in values.items() if value is not None]
         log(self._client, mine, metrics, trial_params(run), {"mtlscale.status": record.status, **error_tags(record)})
         set_status(self._client, mine, outcome(record), milliseconds(record.finished))
         self._ids[run_id] = mine
@@ -224,10 +222,8 @@ class Writer:
                 continue
             values = {**row.metrics, "seeds_finished": row.finished, "seeds_failed": row.failed}
             step, last = row.finished + row.failed, stored.data.metrics
-            metrics = [
-                (k, float(value), step) for k, value in values.items() if last.get(sound_name(k)) != float(value)
-            ]
-            log(self._client, mine, metrics)
+            news = {key: float(value) for key, value in values.items() if last.get(sound_name(key)) != value}
+            log(self._client, mine, [(key, value, step) for key, value in news.items()])
             if stored.info.status != row.status:
                 set_status(self._client, mine, row.status)
 
