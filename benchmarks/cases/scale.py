@@ -193,7 +193,7 @@ def leaderboard(home: Path, runs: int) -> dict[str, Any]:
 def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
     """A run's whole cost in MLflow, its record's file among it. `followed`: begun, then each epoch, then the end."""
     from mtlscale.records import Home, write_atomically
-    from mtlscale.tracking import RunUpdate, Writer
+    from mtlscale.tracking import Writer
 
     name = "followed" if followed else "at-end"
     experiment, place = experiment_of(100 * DATASETS * SEEDS), Home(home / name)
@@ -205,10 +205,11 @@ def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
     for number, run in enumerate(todo):
         content = record_of(run, rng)
         write_atomically(place.run(run.run_id) / "record.json", content.model_dump_json().encode())
-        updates = [RunUpdate(run, [epoch]) for epoch in content.epochs] if followed else []
+        followed_epochs = content.epochs if followed else []
         began, cpu = time.perf_counter(), time.process_time()
-        for update in (*updates, RunUpdate(run, record=content, folder=place.run(run.run_id))):
-            writer.write(update)
+        for epoch in followed_epochs:
+            writer.write(run, [epoch])
+        writer.write(run, record=content)
         halves[2 * number // runs] += time.perf_counter() - began
         busy += time.process_time() - cpu
     per_run = [1e3 * seconds / (runs / 2) for seconds in halves]
@@ -238,8 +239,7 @@ def pace(home: Path, workers: int, seconds: float) -> dict[str, Any]:
     recorder = Recorder(todo, place, Ledger(place.ledger("scale")), {}, Silent(), tracker)
     came = timed_events(planned, workers)
     ready = list(itertools.takewhile(lambda event: event[0] <= seconds, came))  # made before: it is the workers' work
-    while tracker.error is None and not (place.experiment("scale") / "mlflow.json").exists():
-        time.sleep(0.1)  # MLflow makes its tables
+    tracker._connected.result()  # MLflow makes its tables
     lag, ended = 0.0, 0
     with structured_log(place, "scale"):
         began, own = time.perf_counter(), time.thread_time()
@@ -250,7 +250,7 @@ def pace(home: Path, workers: int, seconds: float) -> dict[str, Any]:
             ended += hasattr(event, "record")
         last, own = time.perf_counter() - began - seconds, time.thread_time() - own
     left, closing = tracker.left, time.perf_counter()
-    error = tracker.close([], "FINISHED")
+    error = tracker.close("FINISHED")
     return {
         "seconds": seconds + max(0.0, last),
         "runs": ended,

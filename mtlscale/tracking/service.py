@@ -200,7 +200,6 @@ def client_of(uri: str) -> Any:
     file = database_file(uri)
     if file is None:
         return MlflowClient(tracking_uri=with_driver(uri))
-    file.parent.mkdir(parents=True, exist_ok=True)
     with alone(file):  # MLflow makes missing tables; of two processes that make them at once, one would fail
         return MlflowClient(tracking_uri=uri)
 
@@ -210,6 +209,7 @@ def alone(file: Path) -> Iterator[None]:
     """Keep other processes from making the same file."""
     from filelock import FileLock, Timeout
 
+    file.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_LOCK_SECONDS)
     try:
         lock.acquire()

@@ -41,7 +41,6 @@ class _Live:
         self.run, self.due = run, due
         self.epochs: list[Epoch] = []
         self.fresh = True  # not in MLflow yet
-        self.gap = False  # epochs were left out; they come with the run's end
 
 
 class Tracker:
@@ -97,9 +96,7 @@ class Tracker:
     def epoch(self, run: Run, epoch: Epoch) -> None:
         with self._news:
             live = self._live_run(run)
-            if live.gap or self._waiting_epochs >= EPOCHS or self.error is not None:
-                live.gap = True
-            else:
+            if self._waiting_epochs < EPOCHS and self.error is None:  # others come with the run's end
                 live.epochs.append(epoch)
                 self._waiting_epochs += 1
 

@@ -6,7 +6,7 @@ all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -21,17 +21,14 @@ MAX_METRICS = 25  # metrics of a run in a summary
 _BY_TASK = 15  # of them by task; the remaining ones are those that every run has
 
 
-def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int, detail: Detail = "full") -> tuple[list[Metric], int]:
-    """Return the metrics of the epochs after the last one that was written, and the new last one."""
-    metrics: list[Metric] = []
+def epoch_metrics(
+    run: Run, epochs: Iterable[Epoch], written: Container[int], detail: Detail = "full"
+) -> tuple[list[Metric], list[int]]:
+    """Return the metrics of epochs whose steps are not written yet, and these steps."""
     values_of = _all_of_epoch if detail == "full" else _some_of_epoch
-    for epoch in epochs:
-        step = run.epochs_behind(epoch.phase, epoch.epoch)
-        if step <= last:
-            continue  # an epoch repeated after a resume
-        last = step
-        metrics += [(key, float(value), step) for key, value in values_of(epoch).items()]
-    return metrics, last
+    news = {run.epochs_behind(epoch.phase, epoch.epoch): epoch for epoch in epochs}  # repeated after a resume: once
+    steps = [step for step in news if step not in written]
+    return [(key, float(value), step) for step in steps for key, value in values_of(news[step]).items()], steps
 
 
 def end_metrics(record: RunRecord, step: int, detail: Detail = "full") -> list[Metric]:

@@ -59,9 +59,8 @@ class Writer:
         self._ids: dict[str, str] = {}  # our run_id -> MLflow's id
         self._rows: dict[str, str] = {}  # a row's key -> MLflow's id
         self._deleted_rows: dict[str, str] = {}
-        self._steps: dict[str, int] = {}  # run_id -> last epoch in MLflow, of all phases, of runs that go on
+        self._steps: dict[str, set[int]] = {}  # run_id -> epochs in MLflow, of all phases, of runs that go on
         self._begun: set[str] = set()  # runs that are RUNNING in MLflow because of this driver
-        self._holes: set[str] = set()  # resumed runs some of whose epochs no driver wrote: their end has them
 
     def connect(self) -> None:
         """Open the experiment and this home's report run in it; make or restore what is missing."""
@@ -135,22 +134,20 @@ class Writer:
             tags = {**run_tags(run, "run"), **self._origin, _ABOVE: row}
             started = milliseconds("" if record is None else record.started)
             self._ids[run_id] = create_run(self._client, self._id, tags, started)
-            self._steps[run_id] = 0
+            self._steps[run_id] = set()
         elif run_id not in self._steps:  # an earlier driver wrote of it
             if record is None:
                 set_status(self._client, self._ids[run_id], "RUNNING")
             history = self._client.get_metric_history(self._ids[run_id], "epoch_seconds")
-            self._steps[run_id] = max((metric.step for metric in history), default=0)
-            if epochs and run.epochs_behind(epochs[0].phase, epochs[0].epoch) > self._steps[run_id] + 1:
-                self._holes.add(run_id)
+            self._steps[run_id] = {metric.step for metric in history}
 
-        mine = self._ids[run_id]
+        mine, steps = self._ids[run_id], self._steps[run_id]
+        metrics, new_steps = epoch_metrics(run, epochs if record is None else epochs_of(folder, record), steps, detail)
         if record is None:
             self.ended.pop(run_id, None)
             self._begun.add(run_id)
-            metrics, step = epoch_metrics(run, () if run_id in self._holes else epochs, self._steps[run_id], detail)
             log(self._client, mine, metrics, params)
-            self._steps[run_id] = step
+            steps.update(new_steps)
             return
 
         files = files_of(folder)  # while the run is small: MLflow reads all of it for this
@@ -159,8 +156,8 @@ class Writer:
         if RECORD not in (file.name for file in files):
             self._client.log_text(mine, record.model_dump_json(), RECORD)
 
-        metrics, step = epoch_metrics(run, epochs_of(folder, record), self._steps[run_id], detail)
-        log(self._client, mine, [*metrics, *end_metrics(record, step, detail)], params, end_tags(record))
+        metrics += end_metrics(record, max(steps.union(new_steps), default=0), detail)
+        log(self._client, mine, metrics, params, end_tags(record))
         self._client.log_inputs(mine, inputs_of(run, record))
         set_status(self._client, mine, outcome(record), milliseconds(record.finished))
         self._has_ended(run_id, record)
@@ -186,7 +183,6 @@ class Writer:
     def _has_ended(self, run_id: str, record: RunRecord) -> None:
         self.ended[run_id] = record.status
         self._begun.discard(run_id)
-        self._holes.discard(run_id)
         self._steps.pop(run_id, None)
 
     def _row_of(self, dataset: str, method: str, spec: Mapping[str, Any] | None = None) -> str:

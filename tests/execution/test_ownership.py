@@ -328,7 +328,7 @@ def test_a_run_that_ended_unheard_is_told_to_mlflow_by_the_next_driver(
     job = Job(one_run, prepared.folder, home.run(one_run.run_id))
     ended = list(execute(job, Options(experiment.resources)))[-1]  # as its worker does
     assert isinstance(ended, RunEnded) and ended.record.status == "finished"
-    assert tracker.close([], "KILLED") is None
+    assert tracker.close("KILLED") is None
     client = mlflow.MlflowClient(tracking_uri=home.tracking_uri)
     place = client.get_experiment_by_name("small").experiment_id
     assert {one.info.status for one in client.search_runs([place])} == {"KILLED"}

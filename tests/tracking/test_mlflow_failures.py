@@ -75,7 +75,7 @@ def write_all(experiment: Experiment, home: Home, told: list[str], *, names: boo
             )
         ledger.append(record)
         tracker.finished(run, record, home.run(run.run_id))
-    tracker.close([])
+    tracker.close()
 
 
 def test_names_stay_unlike_and_valid() -> None:
@@ -151,7 +151,7 @@ def test_a_run_deleted_while_it_goes_on_is_made_again(small: Callable[..., Exper
     tracker = Tracker(experiment, home, told.append)
     tracker.started(run)  # it is tried again
     tracker.finished(run, record_of(run), home.run(run.run_id))
-    tracker.close([])
+    tracker.close()
     assert told == [] and [entry.info.status for entry in found_runs(home.tracking_uri)] == ["FINISHED"]
 
 
@@ -163,13 +163,13 @@ def test_a_command_makes_good_what_earlier_ones_left_out(small: Callable[..., Ex
     tracker.started(first)
     for run in (first, second):
         ledger.append(record_of(run))
-    tracker.close([], "KILLED", seconds=30.0)
+    tracker.close("KILLED", seconds=30.0)
     assert lacking(experiment, home) == 2
 
     tracker = Tracker(experiment, home, told.append)
     ledger.append(record_of(third))
     tracker.finished(third, record_of(third), home.run(third.run_id))
-    assert tracker.close([]) is None and told == []
+    assert tracker.close() is None and told == []
     found = {run.data.tags["mtlscale.run_id"]: run.info.status for run in found_runs(home.tracking_uri)}
     assert found == dict.fromkeys((first.run_id, second.run_id, third.run_id), "FINISHED")
     assert lacking(experiment, home) == 0
@@ -180,14 +180,14 @@ def test_mlflow_that_fails_for_a_while_is_made_good_at_the_end(
 ) -> None:
     from mtlscale.tracking import writer
 
-    whole, failures = writer.write_entry, iter([OSError("away")])
+    whole, failures = writer.log, iter([OSError("away")])
 
-    def away_once(*arguments: Any) -> None:
-        if arguments[2].run_id and (error := next(failures, None)):
+    def away_once(*arguments: Any, **named: Any) -> None:
+        if error := next(failures, None):
             raise error
-        whole(*arguments)
+        whole(*arguments, **named)
 
-    monkeypatch.setattr(writer, "write_entry", away_once)
+    monkeypatch.setattr(writer, "log", away_once)
     experiment, told = small(), list[str]()
     write_all(experiment, home, told)
     assert len(told) == 1 and "behind" in told[0]

@@ -48,7 +48,7 @@ def ledger_of(experiment: Experiment, home: Home) -> list[RunRecord]:
         ledger.append(record)
         tracker.finished(run, record, home.run(run.run_id))
         records.append(record)
-    assert tracker.close([]) is None
+    assert tracker.close() is None
     return records[::-1]
 
 

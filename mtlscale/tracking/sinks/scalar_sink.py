@@ -95,7 +95,8 @@ class ScalarSink(ABC):
 
     def _log_epochs(self, run: Run, epochs: list[Epoch]) -> None:
         detail, last = self._experiment.tracking.detail, self._written.get(run.run_id, 0)
-        metrics, self._written[run.run_id] = epoch_metrics(run, epochs, last, detail)
+        metrics, steps = epoch_metrics(run, epochs, range(last + 1), detail)
+        self._written[run.run_id] = max(steps, default=last)
         if metrics:
             self.log(self._handle(run, metrics[0][2]), metrics)
 

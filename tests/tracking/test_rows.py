@@ -106,11 +106,10 @@ def test_rows_follow_while_runs_go_on(
         return rows_of(Results(results.experiment, tuple(ended), results.folder))
 
     for number, run in enumerate(runs_of(experiment)):
-        tracker = Tracker(experiment, home)
-        tracker.follow(table)
+        tracker = Tracker(experiment, home, table=table)
         ended.append(record_of(run))
         tracker.finished(run, ended[-1], home.run(run.run_id))
-        assert tracker.close([], "FINISHED" if number else "KILLED") is None
+        assert tracker.close("FINISHED" if number else "KILLED") is None
         (row,) = found_in(home)["row"]
         assert row.info.status == ("FINISHED" if number else "KILLED")
         assert row.data.metrics["seeds_finished"] == number + 1
@@ -128,8 +127,8 @@ def test_a_summary_is_short_and_has_what_matters(tasks: int, shared: bool, small
     )
     splits = dict.fromkeys(("train", "val", "test", "test_unseen"), metrics)
     record = record_of(run).model_copy(update={"main_metrics": main, "metrics": splits, "epochs": [epoch] * EPOCHS})
-    epochs, _ = epoch_metrics(run, [epoch], 0, "summary")
-    end = end_metrics(run, record, "summary")
+    epochs, _ = epoch_metrics(run, [epoch], (), "summary")
+    end = end_metrics(record, EPOCHS, "summary")
     keys = [key for key, _, _ in (*epochs, *end)]
     assert len(keys) == len(set(keys)) <= MAX_METRICS
     assert {"train.loss", "seconds", "parameters", "peak_memory_mb"} <= set(keys)
@@ -137,7 +136,7 @@ def test_a_summary_is_short_and_has_what_matters(tasks: int, shared: bool, small
     if shared or tasks == 1:
         assert values["test.mean"] == pytest.approx(1 + (tasks - 1) / 2) == values["val.mean"]
     assert (f"test.{main['t0']}.t0" in values) == (tasks <= 15)
-    full = end_metrics(run, record, "full")
+    full = end_metrics(record, EPOCHS, "full")
     assert len(full) > len(end) and {"test.loss.t0"} <= {key for key, _, _ in full}
 
 
