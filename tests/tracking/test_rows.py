@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -143,7 +142,9 @@ def test_a_summary_is_short_and_has_what_matters(tasks: int, shared: bool, small
 @pytest.mark.ray
 @pytest.mark.slow  # `mlflow models predict` imports everything anew
 @pytest.mark.timeout(900)
-def test_winners_are_models_of_mlflow(experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None) -> None:
+def test_winners_are_models_of_mlflow(
+    experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Loaded by `mlflow.pyfunc` and by `mlflow models predict`, and taken by the registry."""
     import mlflow
     import numpy as np
@@ -164,20 +165,16 @@ def test_winners_are_models_of_mlflow(experiment_file: Callable[..., Path], tmp_
     task = next(iter(own.tasks))
     frame = pd.DataFrame({"input": list(inputs), "task": [task] * 4})
     expected = own.predict(inputs, task)[task]
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(home.tracking_uri)
-    try:
-        loaded = mlflow.pyfunc.load_model(row.data.tags["mtlscale.model"])
-        if own.suite.inputs != "per_task":
-            frame = frame.drop(columns="task")
-        found = loaded.predict(frame)
-        column = "label" if own.suite.inputs == "per_task" else task
-        assert found[column].tolist() == expected.labels.tolist()
-        version = mlflow.register_model(row.data.tags["mtlscale.model"], "winner")
-        again = mlflow.pyfunc.load_model(f"models:/winner/{version.version}")
-        assert again.predict(frame).equals(found)
-    finally:
-        mlflow.set_tracking_uri(before)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", home.tracking_uri)
+    loaded = mlflow.pyfunc.load_model(row.data.tags["mtlscale.model"])
+    if own.suite.inputs != "per_task":
+        frame = frame.drop(columns="task")
+    found = loaded.predict(frame)
+    column = "label" if own.suite.inputs == "per_task" else task
+    assert found[column].tolist() == expected.labels.tolist()
+    version = mlflow.register_model(row.data.tags["mtlscale.model"], "winner")
+    again = mlflow.pyfunc.load_model(f"models:/winner/{version.version}")
+    assert again.predict(frame).equals(found)
     given, out = tmp_path / "inputs.json", tmp_path / "out.json"
     given.write_text(f'{{"dataframe_split": {frame.to_json(orient="split", index=False)}}}')
     code = "import sys; from mlflow.cli import cli; sys.argv[0] = 'mlflow'; cli()"
@@ -186,7 +183,6 @@ def test_winners_are_models_of_mlflow(experiment_file: Callable[..., Path], tmp_
         [sys.executable, "-c", code, "models", "predict", "-m", row.data.tags["mtlscale.model"], *options],
         check=True,
         capture_output=True,
-        env=os.environ | {"MLFLOW_TRACKING_URI": home.tracking_uri},
     )
     predictions = pd.DataFrame(json.loads(out.read_text())["predictions"])
     assert predictions[column].tolist() == expected.labels.tolist()
