@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,8 @@ def write_all(experiment: Experiment, home: Home, told: list[str], *, names: boo
     ledger, tracker = Ledger(home.ledger("small")), Tracker(experiment, home, told.append)
     for run in runs_of(experiment):
         if names:
-            settings = {**run.spec, "dataset": {"targets": dict.fromkeys(NAMES, "v" * 6000)}}
+            many = {f"column{number}": "real" for number in range(120)}  # a call of MLflow takes 100
+            settings = {**run.spec, "dataset": {"targets": {**dict.fromkeys(NAMES, "v" * 6000), **many}}}
             run = Run.model_validate({**run.model_dump(), "spec": settings})
         record = record_of(run)
         if names:
@@ -210,6 +213,70 @@ def test_a_home_that_was_moved_keeps_its_files_with_it(small: Callable[..., Expe
     client = client_at(home.tracking_uri)
     for run in found_runs(home.tracking_uri):
         assert [file.path for file in client.list_artifacts(run.info.run_id)] == ["record.json"]
+
+
+def test_two_homes_with_one_experiment_stay_apart(small: Callable[..., Experiment], tmp_path: Path) -> None:
+    """Each has its report, its rows and all of its runs in the MLflow that they share."""
+    uri = give_database(tmp_path / "store")
+    experiment, homes = small(tracking=f"{{uri: '{uri}'}}"), [Home(tmp_path / "one"), Home(tmp_path / "two")]
+    killed = Tracker(experiment, homes[0])
+    killed.started(runs_of(experiment)[0])
+    killed.close("KILLED", seconds=60.0)
+    for home in homes:
+        write_all(experiment, home, [])
+    assert [sync(experiment, home) for home in homes] == [(0, 3), (0, 3)]
+
+    reports = {run.data.tags["mtlscale.home"]: run.info.run_id for run in found_runs(uri, "experiment")}
+    assert sorted(reports) == sorted((home.root / "mlflow.id").read_text() for home in homes)
+    for kind in ("row", "run"):
+        owners = [run.data.tags["mtlscale.owner"] for run in found_runs(uri, kind)]
+        assert sorted(owners) == sorted([*reports.values()] * 3), kind
+    assert {run.info.status for run in found_runs(uri)} == {"FINISHED"}
+
+
+def test_a_trial_in_part_is_removed_and_one_tried_again_replaced(small: Callable[..., Experiment], home: Home) -> None:
+    experiment = small(methods="[equal]")
+    (run,) = runs_of(experiment)
+    trials = [run.tuned({"training.lr": lr}) for lr in (0.25, 0.5)]
+    tracker = Tracker(experiment, home)
+    tracker.trial(trials[0], record_of(trials[0], "failed"), None)
+    tracker.close()
+
+    client = client_at(home.tracking_uri)
+    place = client.get_experiment_by_name("small").experiment_id
+    (failed,) = client.search_runs([place], "tags.`mtlscale.kind` = 'trial'")
+    tags = {**failed.data.tags, "mtlscale.run_id": trials[1].run_id}
+    client.create_run(place, tags=tags)  # as its driver is killed
+
+    tracker = Tracker(experiment, home)
+    tracker.trial(trials[0], record_of(trials[0]), 2.0)
+    tracker.close()
+    (again,) = found_runs(home.tracking_uri, "trial")
+    assert (again.info.status, again.data.metrics["val.score"]) == ("FINISHED", 2.0)
+    assert again.data.tags["mlflow.parentRunId"] == failed.data.tags["mlflow.parentRunId"]
+
+
+def test_whether_runs_are_missing_is_known_without_mlflow(small: Callable[..., Experiment], home: Home) -> None:
+    """Also in a home that was moved; another MLflow has nothing yet."""
+    experiment = small()
+    write_all(experiment, home, [])
+    moved = Home(home.root.with_name("moved"))
+    home.root.rename(moved.root)
+    assert lacking(experiment, moved) == 0
+    other = small(tracking="{uri: 'http://127.0.0.1:1'}")
+    assert lacking(other, moved) == 3
+    Ledger(moved.ledger("small")).append(record_of(runs_of(experiment)[0], "failed"))
+    assert lacking(experiment, moved) == 1
+
+    code = (
+        "import sys; from pathlib import Path; from mtlscale.config import load_experiment; "
+        "from mtlscale.records import Home; from mtlscale.tracking import lacking; "
+        "print(lacking(load_experiment(Path(sys.argv[1])), Home(Path(sys.argv[2]))), 'mlflow' in sys.modules)"
+    )
+    file = next(moved.root.parent.glob("small.yaml"))
+    file.write_text(file.read_text().replace("tracking:", "#"))
+    done = subprocess.run([sys.executable, "-c", code, file, moved.root], capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "False"], done.stderr
 
 
 def test_a_long_description_is_cut(small: Callable[..., Experiment], home: Home) -> None:
