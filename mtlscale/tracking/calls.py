@@ -1,4 +1,4 @@
-"""Calls of MLflow's client within its limits: of names, of texts, and of what it takes at once."""
+"""Calls of MLflow's client, with names and texts that it and its databases take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import posixpath
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 from mtlscale.tracking.values import Metric
@@ -16,7 +15,6 @@ _NAME_TAG = "mtlscale.name."  # before a mapped name, in the key of the tag that
 _LONGEST_KEY, _LONGEST_VALUE = 200, 5000  # characters; MLflow's limits are a little above
 _TAKEN = re.compile(r"[/\w.\- :]+")  # what MLflow takes as a name
 _MAPPED = re.compile(r".*_[0-9a-f]{12}", re.DOTALL)
-_METRICS_PER_CALL, _TEXTS_PER_CALL = 800, 100  # MLflow takes 1,000 values in a call, 100 parameters, 100 tags
 
 
 def create_run(client: Any, experiment_id: str, tags: Mapping[str, str], started: int) -> str:
@@ -31,19 +29,17 @@ def log(
     params: Mapping[str, str] | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> None:
-    """Log to MLflow's run `mine` in as few calls as it takes."""
+    """Log to MLflow's run `mine`; its client makes several calls of what is too much for one."""
     from mlflow import entities
 
     params, tags, timestamp = params or {}, tags or {}, int(time.time() * 1000)
     tags = _sound(tags) | true_names({*tags, *params, *(key for key, _, _ in metrics)})
-    calls = zip_longest(
-        _parts([entities.Metric(sound_name(k), v, timestamp, step) for k, v, step in metrics], _METRICS_PER_CALL),
-        _parts([entities.Param(key, value) for key, value in _sound(params).items()], _TEXTS_PER_CALL),
-        _parts([entities.RunTag(key, value) for key, value in tags.items()], _TEXTS_PER_CALL),
-        fillvalue=(),
+    client.log_batch(
+        mine,
+        [entities.Metric(sound_name(key), value, timestamp, step) for key, value, step in metrics],
+        [entities.Param(key, value) for key, value in _sound(params).items()],
+        [entities.RunTag(key, value) for key, value in tags.items()],
     )
-    for some_metrics, some_params, some_tags in calls:
-        client.log_batch(mine, some_metrics, some_params, some_tags)
 
 
 def set_status(client: Any, mine: str, status: str, ended: int | None = None) -> None:
@@ -78,7 +74,3 @@ def true_names(names: Iterable[str]) -> dict[str, str]:
 
 def _sound(texts: Mapping[str, str]) -> dict[str, str]:
     return {sound_name(name): sound_value(text) for name, text in texts.items()}
-
-
-def _parts(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    return [values[start : start + size] for start in range(0, len(values), size)]
