@@ -133,8 +133,7 @@ class Tracker:
             self.error = self.error or "MLflow does not answer"
         behind = 0 if self.error is None else lacking(self._experiment, self._home, self._writer.ended)
         if left := max(self.left, behind):
-            runs = "1 run" if left == 1 else f"{left:,} runs"
-            self._tell(f"MLflow lacks {runs}; `mtlscale sync` with the same experiment writes what is left")
+            self._tell(f"MLflow lacks {_runs(left)}; `mtlscale sync` with the same experiment writes what is left")
         return self.error
 
     def _wait(self) -> None:
@@ -148,7 +147,7 @@ class Tracker:
                 written, last_progress = self._done, now
             if now >= next_message and self.left and self.error is None:
                 next_message = now + PROGRESS_SECONDS[1]
-                self._tell(f"MLflow: {self.left:,} runs still to write")
+                self._tell(f"MLflow: {_runs(self.left)} still to write")
 
     def _live_run(self, run: Run) -> _Live:
         return self._live.setdefault(run.run_id, _Live(run, time.monotonic() + GRACE))
@@ -260,3 +259,7 @@ class Tracker:
                 f"MLflow is behind from here on ({self.error[:200]}); the runs go on, the ledger has everything, and "
                 "the end of this command or `mtlscale sync` writes it"
             )
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"

@@ -370,7 +370,7 @@ def test_a_backlog_is_kept_small_and_told_of(
         tracker.finished(run, record, home.run(run.run_id))
     assert sum(record is not None for _, record, *_ in tracker._ended) <= 1
     assert tracker.close() is None and tracker.left == 0
-    assert told and all(line.endswith("runs still to write") for line in told)
+    assert told and all(line.endswith("still to write") for line in told)
     assert written(home.tracking_uri, "small") == expected(runs)
 
 
