@@ -18,7 +18,7 @@ from tracked import give_database, record_of, runs_of
 from mtlscale.config import Experiment, Run, UserError
 from mtlscale.records import Epoch, Home, Ledger
 from mtlscale.tracking import Tracker, check_uri, lacking, read_records
-from mtlscale.tracking.calls import sound_name
+from mtlscale.tracking.calls import log, sound_name
 from mtlscale.tracking.service import with_driver
 from mtlscale.tracking.sync import sync
 
@@ -184,16 +184,14 @@ def test_a_command_makes_good_what_earlier_ones_left_out(small: Callable[..., Ex
 def test_mlflow_that_fails_for_a_while_is_made_good_at_the_end(
     small: Callable[..., Experiment], home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mtlscale.tracking import writer
-
-    whole, failures = writer.log, iter([OSError("away")])
+    failures = iter([OSError("away")])
 
     def away_once(*arguments: Any, **named: Any) -> None:
         if error := next(failures, None):
             raise error
-        whole(*arguments, **named)
+        log(*arguments, **named)
 
-    monkeypatch.setattr(writer, "log", away_once)
+    monkeypatch.setattr("mtlscale.tracking.writer.log", away_once)
     experiment, told = small(), list[str]()
     write_all(experiment, home, told)
     assert len(told) == 1 and "behind" in told[0]
