@@ -43,14 +43,16 @@ def lacking(experiment: Experiment, home: Home, ended: Mapping[str, str] | None 
     Args:
         ended: Run_id -> status of runs and trials that MLflow has, marked or not.
     """
-    marked, known = _marks(experiment, home).get(_place(experiment, home), {}), ended or {}
-    sizes = ledger_sizes(experiment, home)
-    return sum(
-        outcome.offset >= marked.get(ledger.path.name, 0) and known.get(outcome.run_id) != outcome.status
-        for ledger in ledgers_of(experiment, home)
-        if sizes.get(ledger.path.name) != marked.get(ledger.path.name)
-        for outcome in ledger.newest().values()
-    )
+    marked, sizes = _marks(experiment, home).get(_place(experiment, home), {}), ledger_sizes(experiment, home)
+    count, known = 0, ended or {}
+
+    for ledger in ledgers_of(experiment, home):
+        size, start = sizes.get(ledger.path.name, 0), marked.get(ledger.path.name, 0)
+        if size != start:
+            start = start if size > start else 0  # it was written anew
+            outcomes = ledger.newest().values()
+            count += sum(one.offset >= start and known.get(one.run_id) != one.status for one in outcomes)
+    return count
 
 
 def _file(experiment: Experiment, home: Home) -> Path:

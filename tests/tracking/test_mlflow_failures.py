@@ -268,6 +268,9 @@ def test_whether_runs_are_missing_is_known_without_mlflow(small: Callable[..., E
     assert lacking(other, moved) == 3
     Ledger(moved.ledger("small")).append(record_of(runs_of(experiment)[0], "failed"))
     assert lacking(experiment, moved) == 1
+    moved.ledger("small").unlink()
+    Ledger(moved.ledger("small")).append(record_of(runs_of(experiment)[0], "failed"))
+    assert lacking(experiment, moved) == 1  # of a ledger written anew
 
     code = "import sys, mtlscale.tracking.mark; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
