@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.config import Run
-from mtlscale.records import PhaseCost, RunRecord
+from mtlscale.records import RunRecord
 from mtlscale.tracking.calls import sound_value
 
 _DIGEST, _LONGEST_SOURCE = 36, 60_000  # characters of a data set's digest, and of its settings
@@ -78,9 +78,15 @@ def run_params(run: Run) -> dict[str, str]:
     return {**knobs_of(run.spec), **plain}
 
 
-def knobs_of(spec: Mapping[str, Any]) -> dict[str, str]:
+def knobs_of(spec: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return the settings of a spec by their dotted names."""
-    return _flat(spec)
+    knobs = {}
+    for key, value in spec.items():
+        if isinstance(value, dict):
+            knobs.update(knobs_of(value, f"{prefix}{key}."))
+        elif value is not None:
+            knobs[f"{prefix}{key}"] = str(value)[:_LONGEST]
+    return knobs
 
 
 def about() -> dict[str, str]:
@@ -99,7 +105,7 @@ def inputs_of(run: Run, record: RunRecord) -> list[Any]:
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    settings = {"tags": {"mlflow.source.name": "mtlscale prepare", **_flat(run.spec.get("dataset", {}))}}
+    settings = {"tags": {"mlflow.source.name": "mtlscale prepare", **knobs_of(run.spec.get("dataset", {}))}}
     digest, source = run.fingerprint[:_DIGEST], sound_value(json.dumps(settings), _LONGEST_SOURCE)
     names = {"train": run.dataset} | {split: f"{run.dataset}/{split}" for split in record.metrics if split != "train"}
     return [
@@ -116,7 +122,7 @@ def end_tags(record: RunRecord) -> dict[str, str]:
         **({"mlflow.source.git.commit": record.revision.rstrip("+")} if record.revision else {}),
         "mtlscale.hardware": record.hardware,
         **{f"version.{name}": version for name, version in record.versions.items()},
-        **{f"mtlscale.phase.{phase.name}": _phase(phase) for phase in record.phases},
+        **{f"mtlscale.phase.{phase.name}": phase.phase_id + ", reused" * phase.reused for phase in record.phases},
         **_structure(record),
         **error_tags(record),
     }
@@ -137,21 +143,7 @@ def error_tags(record: RunRecord) -> dict[str, str]:
     return {"mtlscale.error": record.error[:_LONGEST]} if record.error else {}
 
 
-def _phase(phase: PhaseCost) -> str:
-    return f"{phase.phase_id}, reused" if phase.reused else phase.phase_id
-
-
 def _structure(record: RunRecord) -> dict[str, str]:
     """Return the learned structure of the network as JSON; if it is too long, only record.json has it."""
     text = json.dumps(record.structure, separators=(",", ":")) if record.structure else ""
     return {"mtlscale.structure": text} if 0 < len(text) <= _LONGEST else {}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    result = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            result.update(_flat(value, f"{prefix}{key}."))
-        elif value is not None:
-            result[f"{prefix}{key}"] = str(value)[:_LONGEST]
-    return result
