@@ -11,10 +11,10 @@ __getattr__, __dir__, __all__ = lazily(
         "TaskBalancer": ".training.task_balancer",
         "UserError": ".config",
         "__version__": ".version",
-        "compare": ".execution.comparison",
+        "compare": ".api.comparison",
         "load_experiment": ".config",
         "load_model": ".inference",
-        "load_records": ".execution.finding.result_sources",
-        "run": ".execution.runner",
+        "load_records": ".api.sources",
+        "run": ".api.running",
     },
 )

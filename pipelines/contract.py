@@ -69,7 +69,8 @@ class PrepareContext:
         bad = sorted(problems)
         if bad and not self.skip_bad:
             name, problem = min(bad, key=lambda row: (len(row[0]), row))  # row 4 before row 10
-            raise UserError(f"{len(bad)} {what} cannot be used, the first: {name} {problem}; mend or pass --skip-bad")
+            count = f"{len(bad)} {what if len(bad) > 1 else what.removesuffix('s')}"
+            raise UserError(f"{count} cannot be used, the first: {name} {problem}; mend or pass --skip-bad")
 
         return {"skipped": {"count": len(bad), "first": [" ".join(row) for row in bad[:20]]}} if bad else {}
 

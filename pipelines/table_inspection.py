@@ -229,6 +229,9 @@ def _check_there(columns: Sequence[str], names: Sequence[str]) -> None:
         if len(several) > 1 and set(several) <= set(columns):
             mend = ",".join(several)
             raise UserError(f"table: there is no column {missing!r}; columns are divided by commas: {mend}")
+        column, sign, kind = missing.partition("=")
+        if sign and column in columns:
+            raise UserError(f"table: there is no column {missing!r}; a kind stands behind a colon: {column}:{kind}")
         raise UserError(f"table: there is no column {missing!r}; {nearest(missing, columns)}")
 
 
@@ -251,7 +254,8 @@ def _warn_of(problems: Problems, things: str, warnings: list[str]) -> None:
     """Add what cannot be used to the warnings."""
     if problems:
         name, problem = sorted(problems)[0]
-        warnings.append(f"{len(problems)} {things} cannot be used, the first: {name} {problem}; mend them, or "
+        number = f"{len(problems)} {things if len(problems) > 1 else things.replace('s or ', ' or ').removesuffix('s')}"
+        warnings.append(f"{number} cannot be used, the first: {name} {problem}; mend them, or "
                         "run `mtlscale prepare FILE.yaml --skip-bad` first")  # fmt: skip
 
 

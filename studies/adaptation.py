@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.config import UserError, load_experiment
-from mtlscale.execution.finding.own_records import own_records
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.stats.statistics import half_width, holm, t_test
 
@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--home", type=Path, required=True, help="of its runs")
     given = parser.parse_args()
     experiment = load_experiment(given.experiment)
-    records = own_records(experiment, Home.at(given.home)).records
+    records = own_board(experiment, Home.at(given.home)).records
     if not records:
         raise UserError(f"no runs of {given.experiment} in {given.home}; start them with `mtlscale run`")
     print("\n".join(tables(records, str(experiment.reference))))

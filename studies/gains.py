@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlscale.config import DatasetSpec, Experiment, UserError, load_experiment
-from mtlscale.execution.finding.own_records import own_records
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.charts.canvas import new_figure, save, style
 from mtlscale.report.stats.statistics import half_width, t_test
@@ -234,7 +234,7 @@ def main() -> int:
     parser.add_argument("--picture", type=Path, help="default: gains_METHOD.png beside the leaderboard")
     arguments = parser.parse_args()
     experiment, home = load_experiment(arguments.experiment), Home.at(arguments.home)
-    records, reference = own_records(experiment, home).records, str(experiment.reference)
+    records, reference = own_board(experiment, home).records, str(experiment.reference)
     known = [method.label for method in experiment.methods if method.label not in (reference, *FLOORS)]
     methods = arguments.method or known
     if unknown := [method for method in methods if method not in known]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlscale.config import UserError, load_experiment
-from mtlscale.execution.finding.own_records import own_records
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, RunRecord
 from mtlscale.report.stats.frames import newest
 from mtlscale.report.studies.similarity import FEWEST, correlation, format_correlation, mean_score
@@ -80,7 +80,7 @@ def main() -> int:
     parser.add_argument("--home", type=Path, default=Path("outputs"), help="of the runs")
     options = parser.parse_args()
     experiment = load_experiment(options.experiment)
-    gained = gains(own_records(experiment, Home.at(options.home)).records, experiment.baseline)
+    gained = gains(own_board(experiment, Home.at(options.home)).records, experiment.baseline)
     if not gained:
         raise UserError(
             f"{experiment.name} has fewer than {FEWEST} pairs in {options.home} that {experiment.baseline} and another "

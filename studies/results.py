@@ -29,7 +29,7 @@ import structures
 
 from mtlscale.config import Experiment, UserError, load_experiment
 from mtlscale.config.experiment.loading import shipped
-from mtlscale.execution.finding.own_records import own_records
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, read_published
 from mtlscale.report.studies.studies import studies
@@ -125,7 +125,7 @@ def left(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
         for seed in experiment.seeds
     ]
     # A run that two rows share is in the ledger once; the plan shows it under both.
-    records = [*Ledger(home.ledger(experiment.name)), *own_records(experiment, home).records]
+    records = [*Ledger(home.ledger(experiment.name)), *own_board(experiment, home).records]
     found = {(record.dataset, record.method, record.seed): record for record in records}
     return tuple(found[row] for row in rows if row in found)
 

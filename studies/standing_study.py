@@ -35,13 +35,13 @@ import yaml
 from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
+from mtlscale.api import run as run_experiment
+from mtlscale.api.submission.write import contribute
 from mtlscale.cli.options import only
 from mtlscale.config import Experiment, UserError, find_experiment, load_experiment, read_settings
 from mtlscale.config.registry.components import component, names
-from mtlscale.execution.finding.own_records import own_records
-from mtlscale.execution.runner import run as run_experiment
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.execution.stopping import Interrupted
-from mtlscale.execution.submission.write import contribute
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import Problem, is_results, read_provenance, records_of_results
 from mtlscale.report.charts.canvas import new_figure, save, style
@@ -406,7 +406,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> int:
             continue
         part = only(experiment, options.only, [dataset.label])
         try:
-            results = run_experiment(part, home=options.home, full_experiment=experiment)
+            results = run_experiment(part, home=options.home, whole=experiment)
         except UserError as error:
             print(f"{dataset.label} is left out: {error}", flush=True)
             continue
@@ -416,7 +416,7 @@ def run(experiment: Experiment, options: argparse.Namespace) -> int:
 
 def power(experiment: Experiment, analysis: dict[str, Any], home: Home) -> int:
     """Print what the runs that there are, of few methods and seeds, say of the seeds needed."""
-    records = [record for record in own_records(experiment, home, epochs=False).records if record.status == "finished"]
+    records = [record for record in own_board(experiment, home).records if record.status == "finished"]
     left_out = {analysis["reference"], *analysis["untested"], "stl"}
     tests = len(experiment.datasets) * (len(experiment.methods) - len(analysis["untested"]) - 1)
     rows = {}
@@ -576,7 +576,7 @@ def main() -> int:
         suites = {record.dataset for record in records}
         rows = [row for row in planned(experiment) if row[0] in suites]
     else:
-        records, rows = list(own_records(experiment, Home.at(options.home), epochs=False).records), planned(experiment)
+        records, rows = list(own_board(experiment, Home.at(options.home)).records), planned(experiment)
     if options.without:
         records = [record for record in records if record.dataset not in options.without]
         rows = [row for row in rows if row[0] not in options.without]

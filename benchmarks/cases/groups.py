@@ -49,15 +49,16 @@ def mtlscale(command: str, file: Path, home: Path, cluster: LocalCluster) -> sub
 def one_group(file: Path, home: Path, address: str) -> None:
     """In a process of its own, which has the cluster's token: all runs by a single group."""
     from mtlscale.config import load_experiment
-    from mtlscale.execution import Job, Options, Plan, RunEnded
+    from mtlscale.execution import Job, Options, Plan
     from mtlscale.execution.cluster import cluster
-    from mtlscale.execution.runner import plan
+    from mtlscale.execution.rehearsal.dry_run import plan
     from mtlscale.execution.workers.group import execute_groups
+    from mtlscale.records.events import RunEnded
 
     experiment, place = load_experiment(file), Home(home)
-    found = plan(experiment, home=place)
+    found = plan(experiment, place)
     assert isinstance(found, Plan)
-    jobs = [Job(one.run, found.folders[one.run.data], place.run(one.run.run_id)) for one in found.todo]
+    jobs = [Job(run, found.data.folders[run.data], place.run(run.run_id)) for run in found.todo]
     ledger = Ledger(place.ledger(experiment.name))
     with cluster.session(address):
         for event in execute_groups(jobs, 1, Options(experiment.resources), home / "ray_train"):

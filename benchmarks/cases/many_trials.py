@@ -40,7 +40,7 @@ class SimulatedGroup:
     def step(self) -> list[Any]:
         import random
 
-        from mtlscale.execution.events import EpochEnded, RunEnded
+        from mtlscale.records.events import EpochEnded, RunEnded
 
         rng = random.Random(f"{self._run.run_id}{self._epoch}")
         self._epoch += 1
@@ -81,28 +81,28 @@ def setting(home: Path, trials: int, algorithm: str) -> tuple[Any, Any, Any]:
 
 def search(home: Path, trials: int, slots: int, algorithm: str) -> Sheet:
     """In a process of its own: a row for every tenth of the trials."""
-    from mtlscale.execution.events import RunEnded
     from mtlscale.execution.tuning import tune, tune_trial
     from mtlscale.execution.tuning.sweep import plan_sweep
     from mtlscale.execution.tuning.tune_setup import setup_of
     from mtlscale.execution.workers.jobs import Options
     from mtlscale.records import Ledger
+    from mtlscale.records.events import RunEnded
 
     experiment, data, place = setting(home, trials, algorithm)
     planned = plan_sweep(experiment, place, data)
     (base,), found = planned.bases, experiment.search
     assert found is not None
     tune_trial.WorkerGroup = SimulatedGroup  # type: ignore[attr-defined,misc]
-    suite, folder = planned.plan.manifests[base.data].suite, place.experiment("trials")
+    suite, folder = planned.plan.data.manifests[base.data].suite, place.experiment("trials")
     sheet = Sheet("a search with ASHA", "trials behind", "driver's CPU ms a trial", "ms a trial", "MB")
     with local_ray(slots):
         shared = setup_of(
-            base, found, planned.plan.folders[base.data], suite, home / "runs", folder / "begun.jsonl",
+            base, found, planned.plan.data.folders[base.data], suite, home / "runs", folder / "begun.jsonl",
             Options(experiment.resources),
         )  # fmt: skip
         ledger, part = Ledger(place.trials("trials", found.ledger)), max(1, trials // 10)
         ended, began, cpu = 0, time.perf_counter(), time.process_time()
-        for _, event in tune.execute_tune(found, shared, (), trials, slots, folder / "tune-0"):
+        for event in tune.execute_tune(found, shared, (), trials, slots, folder / "tune-0"):
             if not isinstance(event, RunEnded):
                 continue
             ledger.append(event.record)

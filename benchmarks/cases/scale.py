@@ -31,6 +31,7 @@ TARGETS: dict[str, dict[str, float]] = {  # part -> what it may take at 100,000 
     "plan": {"cpu": 30, "mb": 1536},
     "plan again, all done": {"cpu": 30, "mb": 1536},
     "events and ledger": {"cpu_ms": 5},
+    "status": {"cpu": 20},
     "leaderboard": {"cpu": 20},
     "MLflow, at a run's end": {"cpu_ms": 100},
     "MLflow, followed": {"cpu_ms": 400},
@@ -82,7 +83,8 @@ def plan(home: Path, runs: int) -> dict[str, Any]:
     ledger = place.ledger(experiment.name)
     found = make_plan(experiment, experiment.runs(data.fingerprints), ledger, place, data)
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "runs": len(found.runs), "done": len(found.runs) - len(found.todo)}
+    wanted = len(found.board.wanted)
+    return {"seconds": seconds, "runs": wanted, "done": wanted - len(found.board.missing)}
 
 
 def events(planned: Any, workers: int) -> Iterator[Any]:
@@ -92,10 +94,10 @@ def events(planned: Any, workers: int) -> Iterator[Any]:
 
 def timed_events(planned: Any, workers: int) -> Iterator[tuple[float, Any]]:
     """The same with the moment; an epoch takes a second on average."""
-    from mtlscale.execution import EpochEnded, RunEnded
+    from mtlscale.records.events import EpochEnded, RunEnded
 
     rng = random.Random(0)
-    queue = iter([one.run for one in planned.runs])
+    queue = iter([one.run for one in planned.board.wanted])
     heap: list[tuple[float, int, Any, int]] = []
     for number in range(workers):
         run = next(queue, None)
@@ -153,37 +155,60 @@ def record_of(run: Any, rng: random.Random) -> Any:
 
 def record(home: Path, runs: int, workers: int) -> dict[str, Any]:
     """Everything the driver does with an event but MLflow, whose writer has a thread of its own."""
-    from mtlscale.execution import Recorder, Silent
-    from mtlscale.execution.monitoring import structured_log
+    from mtlscale.execution.following import follow
+    from mtlscale.execution.monitoring import Log
     from mtlscale.execution.planning.plan import make_plan
-    from mtlscale.records import Home, Ledger
+    from mtlscale.execution.sinks import Sinks
+    from mtlscale.records import Home
+    from mtlscale.records.events import Closed
 
     experiment, place = experiment_of(runs), Home(home)
     data = data_of(experiment, home)
     planned = make_plan(experiment, experiment.runs(data.fingerprints), place.ledger("scale"), place, data)
-    todo = {one.run.run_id: one for one in planned.todo}
-    recorder = Recorder(todo, place, Ledger(place.ledger("scale")), {}, Silent())
-    spent, busy, count = 0.0, 0.0, 0
-    with structured_log(place, "scale"):
-        for event in events(planned, workers):  # making one is the workers' work, not the driver's
-            started, cpu = time.perf_counter(), time.process_time()
-            recorder.take(event)
-            spent += time.perf_counter() - started
-            busy += time.process_time() - cpu
-            count += 1
+    made, count = {"seconds": 0.0, "busy": 0.0}, itertools.count()
+
+    def coming() -> Iterator[Any]:
+        """The events; making one is the workers' work, not the driver's."""
+        came = events(planned, workers)
+        while True:
+            began, cpu = time.perf_counter(), time.process_time()
+            event = next(came, None)
+            made["seconds"] += time.perf_counter() - began
+            made["busy"] += time.process_time() - cpu
+            if event is None:
+                return
+            next(count)
+            yield event
+
+    runs, sinks = len(planned.todo), Sinks(Log("scale", place))
+    began, cpu = time.perf_counter(), time.process_time()
+    follow(coming(), planned.board, place, sinks, lambda: None)
+    spent, busy = time.perf_counter() - began - made["seconds"], time.process_time() - cpu - made["busy"]
+    sinks.take(Closed("FINISHED"))
     size = place.ledger("scale").stat().st_size
-    return {"seconds": spent, "busy": busy, "runs": len(todo), "events": count, "ledger_mb": size / 2**20}
+    return {"seconds": spent, "busy": busy, "runs": runs, "events": next(count), "ledger_mb": size / 2**20}
+
+
+def status(home: Path, runs: int) -> dict[str, Any]:
+    """What `mtlscale status` counts."""
+    from mtlscale.execution.planning.status import experiment_counts
+    from mtlscale.records import Home
+
+    started = time.perf_counter()
+    counts = experiment_counts(Home(home))["scale"]
+    return {"seconds": time.perf_counter() - started, "runs": counts.total}
 
 
 def leaderboard(home: Path, runs: int) -> dict[str, Any]:
-    from mtlscale.execution.finding.own_records import own_records
+    from mtlscale.execution.finding.own_board import own_board
     from mtlscale.records import Home
     from mtlscale.report.results import Results
 
     place = Home(home)
-    started = time.perf_counter()
     experiment = experiment_of(runs)
-    records = own_records(experiment, place, epochs=False).records  # as `mtlscale leaderboard --format markdown` does
+    fingerprints = data_of(experiment, home).fingerprints
+    started = time.perf_counter()
+    records = own_board(experiment, place, fingerprints).records  # as `mtlscale leaderboard --format markdown` does
     read = time.perf_counter() - started
     board = Results(experiment, records, place.experiment("scale")).leaderboard()
     text = board.to_markdown()
@@ -193,7 +218,7 @@ def leaderboard(home: Path, runs: int) -> dict[str, Any]:
 def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
     """A run's whole cost in MLflow, its record's file among it. `followed`: begun, then each epoch, then the end."""
     from mtlscale.records import Home, write_atomically
-    from mtlscale.tracking import RunUpdate, Writer
+    from mtlscale.tracking import Writer
 
     name = "followed" if followed else "at-end"
     experiment, place = experiment_of(100 * DATASETS * SEEDS), Home(home / name)
@@ -205,10 +230,11 @@ def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
     for number, run in enumerate(todo):
         content = record_of(run, rng)
         write_atomically(place.run(run.run_id) / "record.json", content.model_dump_json().encode())
-        updates = [RunUpdate(run, [epoch]) for epoch in content.epochs] if followed else []
+        followed_epochs = content.epochs if followed else []
         began, cpu = time.perf_counter(), time.process_time()
-        for update in (*updates, RunUpdate(run, record=content, folder=place.run(run.run_id))):
-            writer.write(update)
+        for epoch in followed_epochs:
+            writer.write(run, [epoch])
+        writer.write(run, record=content)
         halves[2 * number // runs] += time.perf_counter() - began
         busy += time.process_time() - cpu
     per_run = [1e3 * seconds / (runs / 2) for seconds in halves]
@@ -223,34 +249,37 @@ def mlflow(home: Path, runs: int, followed: bool) -> dict[str, Any]:
 
 def pace(home: Path, workers: int, seconds: float) -> dict[str, Any]:
     """Events as they come from workers with an epoch a second each, in real time, MLflow's writer beside it."""
-    from mtlscale.execution.monitoring import structured_log
+    from mtlscale.execution.following import follow
+    from mtlscale.execution.monitoring import Log
     from mtlscale.execution.planning.plan import make_plan
-    from mtlscale.execution.runner import Recorder, Silent
-    from mtlscale.records import Home, Ledger
+    from mtlscale.execution.sinks import Sinks
+    from mtlscale.records import Home
     from mtlscale.tracking import Tracker
 
     place = Home(home / "pace")
     experiment = experiment_of(round(4 * workers * seconds / EPOCHS))
     data = data_of(experiment, place.root)
     planned = make_plan(experiment, experiment.runs(data.fingerprints), place.ledger("scale"), place, data)
-    todo = {one.run.run_id: one for one in planned.todo}
     tracker = Tracker(experiment, place)
-    recorder = Recorder(todo, place, Ledger(place.ledger("scale")), {}, Silent(), tracker)
     came = timed_events(planned, workers)
     ready = list(itertools.takewhile(lambda event: event[0] <= seconds, came))  # made before: it is the workers' work
-    while tracker.error is None and not (place.experiment("scale") / "mlflow.json").exists():
-        time.sleep(0.1)  # MLflow makes its tables
-    lag, ended = 0.0, 0
-    with structured_log(place, "scale"):
-        began, own = time.perf_counter(), time.thread_time()
+    tracker._connected.result()  # MLflow makes its tables
+    began, lag = time.perf_counter(), 0.0
+
+    def coming() -> Iterator[Any]:
+        """Each event at its moment; the next is asked for when the driver is done with it."""
+        nonlocal lag
         for moment, event in ready:
             time.sleep(max(0.0, began + moment - time.perf_counter()))
-            recorder.take(event)
+            yield event
             lag = max(lag, time.perf_counter() - began - moment)
-            ended += hasattr(event, "record")
-        last, own = time.perf_counter() - began - seconds, time.thread_time() - own
+
+    own = time.thread_time()
+    follow(coming(), planned.board, place, Sinks(Log("scale", place), tracker), lambda: None)
+    last, own = time.perf_counter() - began - seconds, time.thread_time() - own
+    ended = sum(hasattr(event, "record") for _, event in ready)
     left, closing = tracker.left, time.perf_counter()
-    error = tracker.close([], "FINISHED")
+    error = tracker.close("FINISHED")
     return {
         "seconds": seconds + max(0.0, last),
         "runs": ended,
@@ -294,6 +323,7 @@ def run(options: argparse.Namespace) -> bool:
             ("plan", plan, (home, options.runs)),
             ("events and ledger", record, (home, options.runs, options.workers)),
             ("plan again, all done", plan, (home, options.runs)),
+            ("status", status, (home, options.runs)),
             ("leaderboard", leaderboard, (home, options.runs)),
             ("MLflow, at a run's end", mlflow, (home, options.mlflow_runs, False)),
             ("MLflow, followed", mlflow, (home, options.mlflow_runs, True)),

@@ -249,7 +249,7 @@ class Simulation:
         self.at(self.now + seconds, self.end_epoch, group, group.incarnation)
 
     def end_epoch(self, group: Group, incarnation: int) -> None:
-        from mtlscale.execution.events import EpochEnded, RunEnded
+        from mtlscale.records.events import EpochEnded, RunEnded
 
         if incarnation != group.incarnation:
             return
@@ -409,7 +409,7 @@ class Stream:
     def __next__(self) -> Any:
         from cases import scale
 
-        from mtlscale.execution import EpochEnded, RunEnded
+        from mtlscale.records.events import EpochEnded, RunEnded
 
         before = time.process_time()
         try:
@@ -430,25 +430,35 @@ def drive(home: Path, runs: int, slots: int) -> dict[str, float]:
     from cases import scale
 
     from mtlscale.config import ResourceSpec
-    from mtlscale.execution import Recorder, Silent
+    from mtlscale.execution.following import follow
     from mtlscale.execution.planning.plan import make_plan
+    from mtlscale.execution.sinks import Sinks
     from mtlscale.execution.workers.jobs import Job, Options
     from mtlscale.execution.workers.pool import execute_pool
-    from mtlscale.records import Home, Ledger
+    from mtlscale.records import Home
 
     experiment, place = scale.experiment_of(runs), Home(home)
     data = scale.data_of(experiment, home)
     found = make_plan(experiment, experiment.runs(data.fingerprints), place.ledger("scale"), place, data)
-    jobs = [Job(one.run, home, place.run(one.run.run_id)) for one in found.todo]
-    recorder = Recorder({one.run.run_id: one for one in found.todo}, place, Ledger(place.ledger("scale")), {}, Silent())
+    jobs = [Job(run, home, place.run(run.run_id)) for run in found.todo]
     simulated: Any = SimulatedRay(0)
     real, sys.modules["ray"] = sys.modules.get("ray"), simulated
     try:
-        cpu, recording = time.process_time(), 0.0
-        for event in execute_pool(jobs, slots, Options(ResourceSpec())):
-            before = time.process_time()
-            recorder.take(event)
-            recording += time.process_time() - before
+        cpu, pool = time.process_time(), 0.0
+
+        def coming() -> Iterator[Any]:
+            nonlocal pool
+            came = execute_pool(jobs, slots, Options(ResourceSpec()))
+            while True:
+                before = time.process_time()
+                event = next(came, None)
+                pool += time.process_time() - before
+                if event is None:
+                    return
+                yield event
+
+        follow(coming(), found.board, place, Sinks(), lambda: None)
+        recording = time.process_time() - cpu - pool
         cpu = time.process_time() - cpu - simulated.spent
     finally:
         del sys.modules["ray"]

@@ -24,10 +24,11 @@ from typing import Any
 from harness import Sheet, say, timed
 
 from mtlscale.config import Experiment, ResourceSpec, Run, trials
-from mtlscale.execution import Batched, Job, Options, RunEnded, execute_pool
+from mtlscale.execution import Batched, Job, Options, execute_pool
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import score
+from mtlscale.records.events import RunEnded
 
 PROBLEMS: dict[str, dict[str, Any]] = {
     "digits": {

@@ -83,7 +83,7 @@ class Balancer(Component):
         Returns:
             Weights [..., T], and the next state.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no __call__(self, losses, gramian, state)")
 
     def after_step(self, losses: Tensor, state: State) -> State:
         """Return the next state, given the losses of the same batch after the optimiser's step.

@@ -62,6 +62,12 @@ ExperimentArgument = Annotated[
 RunArgument = Annotated[
     str, typer.Argument(help="The id of a run, or as much of it as no other has", autocompletion=completion.runs)
 ]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="METHOD", help="Exactly this row, and others so named", autocompletion=completion.methods
+    ),
+]
 DatasetOption = Annotated[
     list[str] | None, typer.Option("--dataset", metavar="DATASET", help="On this data set alone, and others so named")
 ]
@@ -86,21 +92,22 @@ def experiment_named(home: Home, text: str) -> str | None:
 
 
 def records_named(home: Home, text: str, name: str) -> tuple[RunRecord, ...]:
-    """Return the records, without epochs, of an experiment's own runs.
+    """Return the records of an experiment's own runs.
 
     They are those of its file where `text` is one, else those that it had when it was last started; `UserError` if it
     is not known which these are.
     """
+    from mtlscale.api.sources import own_experiment
     from mtlscale.config import UserError
-    from mtlscale.execution.finding.own_records import own_records, records_at_start
-    from mtlscale.execution.finding.result_sources import own_experiment
+    from mtlscale.execution.finding.own_board import own_board
+    from mtlscale.execution.planning.status import board_at_start
 
     if Path(text).suffix not in (".yaml", ".yml"):
-        return records_at_start(home, name, epochs=False).own
-    own = own_records(own_experiment(text), home, epochs=False)
-    if own.unsettled and not own.records:
-        raise UserError(next(iter(own.unsettled.values())))
-    return own.records
+        return board_at_start(home, name).records
+    board = own_board(own_experiment(text), home)
+    if board.unsettled and not board.records:
+        raise UserError(next(iter(board.unsettled.values())))
+    return board.records
 
 
 def console_of(*, quiet: bool = False, stderr: bool = False) -> Console:
@@ -133,7 +140,10 @@ def only(experiment: Experiment, methods: list[str] | None, datasets: list[str] 
         labels = [entry.label for entry in entries]
         for name in names or ():
             if name not in labels:
-                raise UserError(f"{option} {name}: {experiment.name} has no such {what}; {nearest(name, labels)}")
+                several = [part.strip() for part in name.split(",")]
+                mend = " ".join(f"{option} {part}" for part in several) if set(several) <= set(labels) else ""
+                hint = f"several are written {mend}" if mend else nearest(name, labels)
+                raise UserError(f"{option} {name}: {experiment.name} has no such {what}; {hint}")
         if names:
             parts[key] = tuple(entry for entry in entries if entry.label in names)
     return experiment.model_copy(update=parts) if parts else experiment

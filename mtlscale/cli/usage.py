@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -22,17 +23,36 @@ def print_mistake(error: Any) -> None:
         message = _unknown_option(error, option, context)
     else:
         command = "" if context is None else context.command_path
-        message = error.format_message().rstrip(".")
+        message = _plain(error.format_message().rstrip("."))
         if "unexpected extra argument" in message and "--targets" in sys.argv:
             message += "; several targets are divided by commas, --targets A,B"
         message += f"; `{command or 'mtlscale'} --help` shows what it takes"
     print(f"mtlscale: {' '.join(message.split())}", file=sys.stderr)
 
 
+def _plain(message: str) -> str:
+    """Return a message without the words of the library that reads values, and with the value that was given."""
+    message, jargon, rule = message.partition("Input should be ")
+    if not jargon:
+        return message
+    option = re.search(r"'(--[\w-]+)'", message)
+    value = "" if option is None else f", not {_value_behind(option[1])!r}"
+    rule = re.sub(r"a valid integer.*", "a whole number", re.sub(r"a valid number.*", "a number", rule))
+    return f"{message}should be {rule}{value}"
+
+
 def _unknown_option(error: Any, option: Any, context: Any) -> str:
-    """Return what an unknown option may have meant: a setting of the experiment, or another option."""
+    """Return what an unknown option may have meant: a setting, an option of another command, or another option."""
     if (setting := _setting(option, context)) is not None:
         return f"no such option: {option}; write --set {setting}"
+
+    root = context.find_root().command if context is not None else None
+    having = [f"`mtlscale {name}`" for name, command in getattr(root, "commands", {}).items()
+              if any(option in parameter.opts for parameter in command.params)]  # fmt: skip
+    if having:
+        owners = " and ".join(having) if len(having) < 3 else f"{', '.join(having[:2])} and {len(having) - 2} more"
+        verb = "has" if len(having) == 1 else "have"
+        return f"no such option: {option}; {owners} {verb} it; `{context.command_path} --help` shows what this one has"
 
     similar = [name for name in error.possibilities or () if name.startswith("--")]
     mend = f"did you mean {' or '.join(similar)}?" if similar else f"`{context.command_path} --help` shows what it has"

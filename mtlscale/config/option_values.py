@@ -45,7 +45,13 @@ def fitted(value: Any, annotation: str, default: Any) -> Any:
     return _scalar(value, kind if kind in _WORDS else type(default).__name__)
 
 
-_WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "dict": "a mapping"}
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "dict": "a mapping, such as {KEY: VALUE}",
+}
 
 
 def _word(annotation: str, default: Any) -> str:

@@ -232,6 +232,9 @@ def _in_words(problem: Any) -> str:
 
     if kind in _LISTS:
         return f"should be a list, such as {example or f'[{_listed(value)}]'}"
+    if kind in _MAPPINGS and example and isinstance(problem["loc"][-1], int):
+        name = example.strip("[]").split(", ")[-1]
+        return f"should be a name, or a mapping such as {{name: {name}}}, not {_short(value)}"
     if kind in _MAPPINGS:
         return f"should be a mapping, such as {example or '{KEY: VALUE}'}, not {_short(value)}"
 

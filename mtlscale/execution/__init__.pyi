@@ -1,22 +1,11 @@
 # Written by `python tests/house/stubs.py`.
 from mtlscale.execution.cluster.local_cluster import LocalCluster as LocalCluster
-from mtlscale.execution.events import Advanced as Advanced
-from mtlscale.execution.events import EpochEnded as EpochEnded
-from mtlscale.execution.events import Event as Event
-from mtlscale.execution.events import Noted as Noted
-from mtlscale.execution.events import RunEnded as RunEnded
-from mtlscale.execution.finding.own_records import OwnRecords as OwnRecords
-from mtlscale.execution.finding.own_records import own_records as own_records
+from mtlscale.execution.finding.own_board import own_board as own_board
 from mtlscale.execution.job_progress import JobProgress as JobProgress
-from mtlscale.execution.observer import Observer as Observer
-from mtlscale.execution.observer import Silent as Silent
 from mtlscale.execution.planning.plan import Datasets as Datasets
 from mtlscale.execution.planning.plan import Plan as Plan
-from mtlscale.execution.planning.plan import PlannedRun as PlannedRun
 from mtlscale.execution.planning.plan import make_plan as make_plan
-from mtlscale.execution.planning.status import ExperimentStatus as ExperimentStatus
-from mtlscale.execution.planning.status import experiment_statuses as experiment_statuses
-from mtlscale.execution.runner import Recorder as Recorder
+from mtlscale.execution.planning.status import experiment_counts as experiment_counts
 from mtlscale.execution.runner import run as run
 from mtlscale.execution.stopping import Interrupted as Interrupted
 from mtlscale.execution.tuning.sweep import SweepPlan as SweepPlan

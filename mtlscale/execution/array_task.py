@@ -1,32 +1,35 @@
 """One task of a job array: it trains runs in its own process, without Ray, until none is left for it.
 
-Tasks divide the runs through the home folder, as drivers of different experiments do: each holds a lease and claims one
+Tasks divide the runs through the home folder, as drivers of different experiments do: each holds a lock and claims one
 job at a time. What a killed task has claimed is free again, and another task resumes it from its checkpoint.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mtlscale.config import Experiment, UserError
-from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
+from mtlscale.execution.following import with_beginnings
 from mtlscale.execution.jobs_of_plan import jobs_of
-from mtlscale.execution.observer import Observer
 from mtlscale.execution.ownership import LOOK_SECONDS, Owner, driving
-from mtlscale.execution.runner import plan_runs, prepare_data
+from mtlscale.execution.planning.check import plan_runs
+from mtlscale.execution.preparing.experiment_data import prepare_data
+from mtlscale.execution.sinks import Sinks
+from mtlscale.execution.stopping import DoneCount
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup, sources
 from mtlscale.records import Home, new_folders
+from mtlscale.records.events import Closed, Planned, RunEnded, RunEvent, Sink
 from mtlscale.records.files import file_time
 
 _STRIDE = 7919  # tasks begin at different runs, so that they seldom want the same one
 
 
 def work(
-    experiment: Experiment, home: Home, task: int, observer: Observer, *, source: Path | None, download: bool
+    experiment: Experiment, home: Home, task: int, sinks: Iterable[Sink], *, source: Path | None, download: bool
 ) -> int:
     """Train what is left of an experiment beside other tasks; return how many runs this task has ended.
 
@@ -41,42 +44,37 @@ def work(
     if experiment.resources.workers > 1:
         raise UserError("resources.workers: a task trains in one process; use `mtlscale run` for several workers")
 
-    plugins = tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins)
-    options = Options(experiment.resources, plugins, experiment.tracking.models, home.storage, home.phases)
-    ended_here = 0
-    with new_folders(home.root / "experiments"), driving(task_name(experiment, task), home, observer, wait=False) as me:
-        data = prepare_data(experiment, home, source, download, observer)
-        the_plan = plan_runs(experiment, list(experiment.runs(data.fingerprints)), home, data)
-        observer.planned(the_plan, 1)
-        run_of = {planned.run.run_id: planned.run for planned in the_plan.todo}
-        setup(options.threads, sources(plugins))
+    tally, trained_here = DoneCount(), set[str]()
+    told, options = Sinks(tally, *sinks), Options.of(experiment, home)
+    with (
+        tally,
+        new_folders(home.root / "experiments"),
+        driving(task_name(experiment, task), home, told, wait=False) as me,
+    ):
+        data = prepare_data(experiment, home, source, download, told)
+        plan = plan_runs(experiment, experiment.runs(data.fingerprints), home, data)
+        told.take(Planned(experiment.name, plan.board, 1 if plan.todo else 0, len(plan.board.distinct)))
+        setup(options.threads, sources(options.plugins))
 
-        since = file_time(home.root) / 1e9
-        for event, mine in _events(jobs_of(the_plan.todo, the_plan, home), task, me, options, since):
+        jobs, since = jobs_of(plan.todo, plan, home), file_time(home.root) / 1e9
+        for event in with_beginnings(_events(jobs, task, me, options, since, trained_here), plan.board):
             me.check()
-            match event:
-                case EpochEnded(run_id, epoch):
-                    observer.epoch(run_of[run_id], epoch)
-                case Advanced(run_ids, epochs):
-                    for run_id in run_ids:
-                        observer.advanced(run_of[run_id], epochs)
-                case Noted(_, text):
-                    observer.note(text)
-                case RunEnded(run_id, record):
-                    observer.finished(run_of[run_id], record)
-                    ended_here += mine
-    return ended_here
+            if isinstance(event, RunEnded):
+                plan.board.know(event.record)
+            told.take(event)
+        told.take(Closed("FINISHED"))
+    return len(trained_here)
 
 
 def task_name(experiment: Experiment, task: int) -> str:
-    """Return the name under which a task holds its lease; the same task of a later array takes it over."""
+    """Return the name under which a task holds its lock; the same task of a later array takes it over."""
     return f"{experiment.name}.task{task}"
 
 
 def _events(
-    jobs: list[Job | Batched], task: int, owner: Owner, options: Options, since: float
-) -> Iterator[tuple[Event, bool]]:
-    """Yield the events of all runs, each with whether this task trains the run."""
+    jobs: list[Job | Batched], task: int, owner: Owner, options: Options, since: float, trained_here: set[str]
+) -> Iterator[RunEvent]:
+    """Yield the events of all runs; add the ids of those that this task trains."""
     # A run that another task trains is looked at again until it has ended, or is free because that task has.
     first = task * _STRIDE % max(1, len(jobs))
     waiting = jobs[first:] + jobs[:first]
@@ -84,9 +82,10 @@ def _events(
         taken = []
         for job in waiting:
             free, elsewhere, ended = owner.claim_job(job, since)
-            yield from ((event, False) for event in ended)
+            yield from ended
             for part in free:
-                yield from ((event, True) for event in execute(part, options))
+                trained_here.update(one.run.run_id for one in part.jobs)
+                yield from execute(part, options)
             if elsewhere:
                 taken.append(job)
         owner.claim_nothing()

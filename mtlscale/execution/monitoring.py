@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from typing import TYPE_CHECKING
 
 from mtlscale.config import Run, without_secrets
 from mtlscale.records import Home, RunRecord
+from mtlscale.records.events import Closed, Event, Noted, Planned, RunBegun, RunEnded
 
 if TYPE_CHECKING:
     from ray.util.metrics import Gauge
@@ -22,7 +22,7 @@ LOG_FILES = 3  # that are set aside; the oldest goes
 log = logging.getLogger("mtlscale.execution")
 log.propagate = False
 log.addHandler(logging.NullHandler())
-_FIELDS = (
+_OF_RECORD = (
     "experiment",
     "run_id",
     "dataset",
@@ -32,9 +32,8 @@ _FIELDS = (
     "error",
     "seconds",
     "samples_per_second",
-    "text",
-    "dump",
 )
+_FIELDS = (*_OF_RECORD, "text", "dump")
 
 
 class _JsonFormatter(logging.Formatter):
@@ -63,34 +62,59 @@ class _File(RotatingFileHandler):
         pass
 
 
-@contextlib.contextmanager
-def structured_log(home: Home, experiment: str) -> Iterator[None]:
-    """Log to `<home>/logs/<experiment>.jsonl`, of bounded size, for the duration."""
-    folder = home.root / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{experiment}.jsonl"
+class Log:
+    """The sink of the log of JSON lines, `<home>/logs/<experiment>.jsonl`, of bounded size."""
 
-    handler = _File(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
-    handler.setFormatter(_JsonFormatter(experiment))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    def __init__(self, experiment: str, home: Home) -> None:
+        self._folder = home.root / "logs"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / f"{experiment}.jsonl"
+        self._runs: dict[str, Run] = {}
 
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        handler.close()
-        with contextlib.suppress(OSError):  # the folder is empty only if nothing has been logged
-            folder.rmdir()
+        self._handler = _File(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
+        self._handler.setFormatter(_JsonFormatter(experiment))
+        log.addHandler(self._handler)
+        log.setLevel(logging.INFO)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Planned(lines=lines, search=None):
+                for line in lines:
+                    log.info("data", extra={"text": line})
+            case RunBegun(run):
+                self._runs[run.run_id] = run
+            case Noted(run_id, text) if run_id in self._runs:
+                run = self._runs[run_id]
+                labels = {"run_id": run_id, "dataset": run.dataset, "method": run.method, "seed": run.seed}
+                log.warning("run notes", extra={**labels, "text": text})
+            case RunEnded(run_id, record):
+                self._runs.pop(run_id, None)
+                level = logging.INFO if record.status == "finished" else logging.WARNING
+                log.log(level, "run ended", extra={field: getattr(record, field) for field in _OF_RECORD})
+            case Closed():
+                log.removeHandler(self._handler)
+                self._handler.close()
+                with contextlib.suppress(OSError):  # the folder is empty only if nothing has been logged
+                    self._folder.rmdir()
 
 
 class Meters:
-    """Gauges of the runs done, failed and left, and of the samples per second of the last finished run.
+    """The sink of Ray's gauges: runs done, failed and left, samples per second of the last finished run.
 
     They are tagged with the experiment.
     """
 
-    def __init__(self, experiment: str, total: int, done: int) -> None:
+    def __init__(self) -> None:
+        self._gauges: dict[str, Gauge] = {}
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Planned(experiment, board, slots, total, search) if search is None and slots:
+                self._begin(experiment, total, total - len(board.missing))
+            case RunEnded(_, record) if self._gauges:
+                self._ended(record)
+
+    def _begin(self, experiment: str, total: int, done: int) -> None:
         from ray.util.metrics import Gauge
 
         self._tags = {"experiment": experiment}
@@ -103,12 +127,10 @@ class Meters:
             "mtlscale_samples_per_second": "Training samples per second of the last finished run",
         }
 
-        self._gauges: dict[str, Gauge] = {
-            name: Gauge(name, description=text, tag_keys=("experiment",)) for name, text in names.items()
-        }
+        self._gauges = {name: Gauge(name, description=text, tag_keys=("experiment",)) for name, text in names.items()}
         self._set()
 
-    def ended(self, record: RunRecord) -> None:
+    def _ended(self, record: RunRecord) -> None:
         self._left -= 1
         if record.status == "finished":
             self._done += 1
@@ -122,13 +144,6 @@ class Meters:
             self._gauges[f"mtlscale_runs_{name}"].set(value, tags=self._tags)
 
 
-def log_noted(run: Run, text: str) -> None:
-    """Log one line for what a run says besides its epochs."""
-    extra = {"run_id": run.run_id, "dataset": run.dataset, "method": run.method, "seed": run.seed, "text": text}
-    log.warning("run notes", extra=extra)
-
-
-def log_ended(record: RunRecord) -> None:
-    """Log one line for a run that has come to its end, whether it succeeded or not."""
-    level = logging.INFO if record.status == "finished" else logging.WARNING
-    log.log(level, "run ended", extra={field: getattr(record, field) for field in _FIELDS if hasattr(record, field)})
+def own_sinks(experiment: str, home: Home) -> tuple[Log, Meters]:
+    """Return the sinks that every experiment has."""
+    return Log(experiment, home), Meters()

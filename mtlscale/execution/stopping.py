@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from mtlscale.records.events import Event, Planned
+
 # A terminal that closes, and what schedulers send before the time is up. A driver that is alone gets them all; the
 # daemons and workers of its local Ray share its process group and are not to hear of them.
 _NOTICES = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU") if hasattr(signal, name))
@@ -26,6 +28,27 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, text: str, status: int = 130) -> None:
         super().__init__(text)
         self.status = status
+
+
+class DoneCount:
+    """The sink of what is planned; an interruption of its block tells how much of it is done."""
+
+    def __init__(self) -> None:
+        self._planned: Planned | None = None
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Planned):
+            self._planned = event
+
+    def __enter__(self) -> DoneCount:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        if isinstance(error, Interrupted) and self._planned is not None:
+            board, total = self._planned.board, self._planned.total
+            noun = "runs" if self._planned.search is None else "trials"
+            done = f"{len(board.distinct) - len(board.missing)} of {total} {noun} are done"
+            raise Interrupted(f"interrupted: {done}; the same command resumes", error.status) from None
 
 
 class Stop:

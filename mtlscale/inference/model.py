@@ -164,7 +164,8 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu", trust_
         return ExportedModel(folder, description, module, torch_device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"device {device} cannot be used ({reason}); choose cpu") from None
+        reason = "torch knows no such device" if reason.startswith("Expected one of") else reason
+        raise UserError(f"device {device} cannot be used ({reason}); choose cpu, or cuda for a GPU") from None
 
 
 def _load_plugins(folder: Path, description: Description, trusted: bool) -> None:

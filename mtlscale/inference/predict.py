@@ -17,7 +17,7 @@ from mtlscale.inference.inputs.files import input_chunks
 from mtlscale.inference.labels import LabelMeter
 from mtlscale.inference.model import ExportedModel
 from mtlscale.inference.predictions import Prediction, columns_of, in_units, prediction_of
-from mtlscale.inference.results import Sink
+from mtlscale.inference.results import PredictionWriter
 from mtlscale.records import Metrics
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PredictionSummary:
 def predict_files(
     model: ExportedModel,
     inputs: Sequence[str],
-    out: Sink,
+    out: PredictionWriter,
     *,
     task: Sequence[str] | None = None,
     skip_bad: bool = False,
@@ -92,7 +92,7 @@ def predict_set(
     model: ExportedModel,
     folder: Path,
     split: str,
-    out: Sink | None,
+    out: PredictionWriter | None,
     *,
     task: Sequence[str] | None = None,
     probabilities: bool = False,
@@ -112,7 +112,13 @@ class _SetWriter:
     """Callback that writes the predictions of a prepared set's batches as they come."""
 
     def __init__(
-        self, model: ExportedModel, folder: Path, split: str, out: Sink, columns: Sequence[str], probabilities: bool
+        self,
+        model: ExportedModel,
+        folder: Path,
+        split: str,
+        out: PredictionWriter,
+        columns: Sequence[str],
+        probabilities: bool,
     ) -> None:
         self._model, self._out, self._columns, self._probabilities = model, out, columns, probabilities
         self._folder, self._split = folder, split

@@ -21,14 +21,14 @@ STDOUT = "-"
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 
 
-class Sink(Protocol):
+class PredictionWriter(Protocol):
     """Destination of tables with the same columns, written one after the other."""
 
     def write(self, table: pa.Table) -> None: ...
 
 
 @contextlib.contextmanager
-def sink(output: str) -> Iterator[Sink]:
+def sink(output: str) -> Iterator[PredictionWriter]:
     """Open a file, in the format of its ending, that appears complete or not at all.
 
     `-` is standard output, in lines of JSON.

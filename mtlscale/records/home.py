@@ -13,6 +13,7 @@ from pathlib import Path
 from mtlscale.config import UserError
 from mtlscale.config.places import local_folder, storage_url
 from mtlscale.records.files import is_full, no_space
+from mtlscale.records.record import Epoch, read_epochs
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Home:
 
     def run(self, run_id: str) -> Path:
         return self.root / "runs" / run_id
+
+    def epochs(self, run_id: str) -> list[Epoch]:
+        """Return the epochs that a run has behind it; none where the home has no file of them."""
+        return read_epochs(self.run(run_id))
 
     def experiment(self, name: str) -> Path:
         return self.root / "experiments" / name

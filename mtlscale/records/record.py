@@ -1,13 +1,22 @@
-"""Records of runs, in plain JSON so that results outlive this program."""
+"""Records of runs, in plain JSON so that results outlive this program.
+
+A run's folder has its record, `record.json`, and its epochs, one a line of `epochs.jsonl`, written as they end.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mtlscale.config import Run
+from mtlscale.records.files import write_atomically
+
+EPOCHS = "epochs.jsonl"  # in a run's folder
 
 Count = Annotated[int, Field(ge=-(2**53), le=2**53)]  # what a float holds, too
 Metrics = dict[str, dict[str, float]]  # task -> metric -> value
@@ -90,7 +99,8 @@ class RunRecord(BaseModel):
     domains: list[str] = Field(default_factory=list, exclude_if=lambda domains: not domains)
     chosen_epoch: Count | None = None  # on validation, never on test; None where every task chose its own
     chosen_epochs: dict[str, int] = Field(default_factory=dict)  # task -> its epoch, where nothing is shared
-    epochs: list[Epoch] = Field(default_factory=list)
+    # Of a run that has just been trained, and where `with_epochs` has read them; rows and `record.json` have none.
+    epochs: list[Epoch] = Field(default_factory=list, exclude=True, repr=False)
     phases: list[PhaseCost] = Field(default_factory=list)  # those before the one the metrics belong to
     structure: dict[str, Any] = Field(default_factory=dict)  # what was learned of the network's shape, if any was
     seconds: float = 0.0  # wall clock of training and validation
@@ -104,6 +114,9 @@ class RunRecord(BaseModel):
     departure: float | None = None
     # Means over epochs of the cosines in the trace `survival`: what balancing changed in the optimiser's steps.
     survival: dict[str, float] = Field(default_factory=dict, exclude_if=lambda cosines: not cosines)
+    # The smallest and the largest sum over tasks of an epoch's mean weights; empty where there are none.
+    weight_sums: list[float] = Field(default_factory=list, exclude_if=lambda sums: not sums)
+    kappa: float | None = Field(None, exclude_if=lambda kappa: kappa is None)  # the largest |κ| of GetMTL's epochs
     counters: dict[str, int] = Field(default_factory=dict)  # solver failures, clamps, skipped steps
     workers: Count = 1
     hardware: str = ""
@@ -135,6 +148,48 @@ class RunRecord(BaseModel):
     @property
     def samples_per_second(self) -> float:
         return self.samples / self.train_seconds if self.train_seconds > 0 else 0.0
+
+
+def weights_of_epochs(epochs: Sequence[Epoch]) -> dict[str, Any]:
+    """Return a record's entries on the weights of its epochs: their sums, and the largest |κ|."""
+    sums = [sum(epoch.weights.values()) for epoch in epochs if epoch.weights]
+    traces = (epoch.traces.get("kappa") for epoch in epochs)
+    kappas = [abs(float(kappa)) for kappa in traces if isinstance(kappa, int | float) and math.isfinite(kappa)]
+    return {"weight_sums": [min(sums), max(sums)] if sums else [], "kappa": max(kappas) if kappas else None}
+
+
+class EpochFile:
+    """The file of a run's epochs, which grows by a line as each ends: what a crash leaves can be read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._written = folder / EPOCHS, 0
+
+    def take(self, epochs: Sequence[Epoch | dict[str, Any]]) -> None:
+        """Write those of a run's epochs that are new; the first call begins the file anew, as a resumed run needs."""
+        lines = [Epoch.model_validate(epoch).model_dump_json() + "\n" for epoch in epochs[self._written :]]
+        if self._written == 0:
+            write_atomically(self._path, "".join(lines).encode())
+        elif lines:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.writelines(lines)
+        self._written = len(epochs)
+
+
+def read_epochs(folder: Path) -> list[Epoch]:
+    """Return the epochs in a run's folder, also of a run that goes on; a line that is cut off ends them."""
+    try:
+        with (folder / EPOCHS).open("rb") as file:
+            return parsed_epochs(file)
+    except OSError:
+        return []
+
+
+def parsed_epochs(lines: Iterable[bytes]) -> list[Epoch]:
+    """Return the epochs in the lines of such a file."""
+    epochs: list[Epoch] = []
+    with suppress(ValueError):
+        epochs.extend(map(Epoch.model_validate_json, lines))
+    return epochs
 
 
 def read_record(folder: Path) -> RunRecord | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from mtlscale.config import UserError, nearest
 from mtlscale.records.home import Home
-from mtlscale.records.ledger import Ledger, Outcome
-from mtlscale.records.record import RunRecord, read_record
+from mtlscale.records.ledger import Ledger
+from mtlscale.records.record import RunRecord, read_epochs, read_record
 from mtlscale.records.scores import best
 
 _SHOWN = 5  # experiments in a message
@@ -21,7 +21,7 @@ class FoundRun:
     """The run, with its newest record and the experiments that list it."""
 
     run_id: str
-    record: RunRecord | None  # the newest record; None if the run has not ended
+    record: RunRecord | None  # the newest record, with its epochs; None if the run has not ended
     experiments: tuple[str, ...]  # experiments that list it, "NAME (trial)" if it is a trial of a search
     folder: Path  # the folder of its files, which may not exist
 
@@ -32,11 +32,11 @@ def find_run(home: Home, text: str) -> FoundRun:
     Raises:
         UserError: If there is no such run, with the nearest ids, or if there are several.
     """
-    ledger_entries: dict[str, list[tuple[Path, Outcome]]] = {}
+    ledger_entries: dict[str, list[tuple[Path, RunRecord]]] = {}
     for file in sorted((home.root / "experiments").glob("*/*.jsonl")):
         if file.name.startswith(("ledger", "trials")):
-            for run_id, outcome in Ledger(file).newest().items():
-                ledger_entries.setdefault(run_id, []).append((file, outcome))
+            for run_id, record in Ledger(file).latest().items():
+                ledger_entries.setdefault(run_id, []).append((file, record))
 
     folders = home.root / "runs"
     run_ids = (
@@ -47,13 +47,14 @@ def find_run(home: Home, text: str) -> FoundRun:
     run_id = _matching_run(text, sorted(run_ids), home)
 
     entries = ledger_entries.get(run_id, [])
-    record = read_record(home.run(run_id))
-    if record is None and entries:
-        file, outcome = max(entries, key=lambda place: place[1].when)
-        record = Ledger(file).read(outcome)
+    newest = read_record(home.run(run_id))
+    if newest is None and entries:
+        newest = max((record for _, record in entries), key=lambda record: record.finished)
 
+    if newest is not None:
+        newest = newest.model_copy(update={"epochs": read_epochs(home.run(run_id))})
     experiment_names = (f"{file.parent.name}{' (trial)' * file.name.startswith('trials')}" for file, _ in entries)
-    return FoundRun(run_id, record, tuple(dict.fromkeys(experiment_names)), home.run(run_id))
+    return FoundRun(run_id, newest, tuple(dict.fromkeys(experiment_names)), home.run(run_id))
 
 
 def _matching_run(text: str, run_ids: list[str], home: Home) -> str:
@@ -90,8 +91,8 @@ def experiments_with_runs(home: Home) -> list[str]:
 
 
 def runs_of_experiment(home: Home, name: str) -> list[RunRecord]:
-    """Return the newest record of every run in the ledger, older settings included, without epochs."""
-    return list(Ledger(home.ledger(name)).latest(epochs=False).values())
+    """Return the newest record of every run in the ledger, older settings included."""
+    return list(Ledger(home.ledger(name)).latest().values())
 
 
 def best_run(records: Iterable[RunRecord], name: str, method: str, dataset: str | None = None) -> str:

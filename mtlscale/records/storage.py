@@ -16,18 +16,22 @@ from typing import TypeVar
 
 import fsspec
 
-from mtlscale.config import UserError
+from mtlscale.config import UserError, without_secrets
 from mtlscale.records.files import is_full
+from mtlscale.records.home import Home
+from mtlscale.records.ledger import Ledger
+from mtlscale.records.record import EPOCHS
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 600.0
+_NAMED = 5  # of the runs that a storage lacks
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0  # seconds between two attempts
 _DRIVERS = ("aiobotocore.", "aiohttp.", "azure.", "botocore.", "fsspec.", "gcsfs.", "google.", "requests.", "urllib3.")
 _FINAL = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"}
 # Files of a run. The record is listed first and copied last: it marks the other files as complete.
-RESULTS = ("record.json", "model.pt", "pictures.png", "predictions.html", "episodes.png")
+RESULTS = ("record.json", EPOCHS, "model.pt", "pictures.png", "predictions.html", "episodes.png")
 
 
 class Storage:
@@ -263,6 +267,19 @@ def supplement(storage: Storage, folders: Iterable[Path]) -> list[str]:
             else:
                 lost.append(folder.name)
     return lost
+
+
+def complete(home: Home, ledgers: Iterable[Ledger], note: Callable[[str], None]) -> None:
+    """Store what the home's storage lacks of the runs that have ended: it may have been away before."""
+    if home.storage is None:
+        return
+    rows = (record for ledger in ledgers for record in ledger.latest().values())
+    run_ids = {record.run_id for record in rows if record.status != "failed"}
+    lost = supplement(Storage(home.storage, note), map(home.run, sorted(run_ids)))
+    if lost:
+        named = ", ".join(lost[:_NAMED]) + ("" if len(lost) <= _NAMED else ", …")
+        url = without_secrets(home.storage)
+        note(f"{len(lost)} of {len(run_ids)} runs are neither in {url} nor in this home: {named}")
 
 
 def _state(file: Path) -> int | None:

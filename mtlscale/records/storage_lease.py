@@ -1,6 +1,6 @@
 """Best-effort lease for drivers that have no folder in common, only a `Storage`.
 
-    leases/EXPERIMENT/SINCE-TOKEN.json   its driver, and a number that it raises every twenty seconds
+    leases/EXPERIMENT/SINCE-ID.json   its driver, and a number that it raises every twenty seconds
 
 The oldest lease wins. Object stores have no operation known to all drivers of fsspec that takes a name only if it is
 free, so two drivers that begin within the same two seconds, on machines whose clocks differ, may both go on.
@@ -12,23 +12,35 @@ import contextlib
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 
-from mtlscale.records.lease import Holder
+from mtlscale.records.driver_lock import Holder
 from mtlscale.records.storage import Storage
 
-BEAT_SECONDS = 20.0
+BEAT_SECONDS = 20.0  # between two heartbeats
+LOST_SECONDS = 60.0  # without a heartbeat, after which a driver counts as dead
 SETTLE_SECONDS = 2.0  # until the writes of another driver become visible
 
 
 class StorageLease:
-    """The lease of one driver, from the first `take` to `release`."""
+    """The lease of one driver, from the first `take` to `release`.
 
-    def __init__(self, storage: Storage, holder: Holder, tell: Callable[[str], None] = lambda text: None) -> None:
-        self._storage, self._holder, self._tell = storage, holder, tell
+    Args:
+        predecessor: A driver that is known to be dead, so that its lease ends at once.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        holder: Holder,
+        tell: Callable[[str], None] = lambda text: None,
+        predecessor: Holder | None = None,
+    ) -> None:
+        self._storage, self._holder, self._tell, self._predecessor = storage, holder, tell, predecessor
         self._folder = f"leases/{holder.experiment}"
-        self._name = f"{time.time():017.6f}-{holder.token}.json"
+        self._name = f"{time.time():017.6f}-{uuid.uuid4().hex}.json"
         self._seen: dict[str, tuple[bytes, float]] = {}  # name -> its content, and since when
         self._beats = 0
         self._over = threading.Event()
@@ -72,7 +84,7 @@ class StorageLease:
                 self._seen[name] = text, since
 
             holder = Holder(**json.loads(text)["holder"])
-            if holder.dead(time.monotonic() - since) is None:
+            if holder != self._predecessor and time.monotonic() - since <= LOST_SECONDS:
                 return holder
             self._storage.remove(f"{self._folder}/{name}")
         return None

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError, nearest
-from mtlscale.records import RunRecord
+from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.cells.number_format import listed
+from mtlscale.report.stats.curves import EpochReader, no_epochs
 from mtlscale.report.stats.frames import by_dataset, latest, method_of
 from mtlscale.report.tables.protocols import Protocol, differing_settings, identity, selection, splits_by_seed
 
@@ -33,6 +34,7 @@ class ExperimentRecords:
     description: str = ""  # the sentence above its leaderboard
     planned: Planned = field(default_factory=dict)  # rows that it plans, if known
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set -> notes on its runs
+    epochs: EpochReader = no_epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,10 @@ class MergedRecords:
         if self.rows is None:
             return board
         return board.only(self.rows | (self._compared if with_compared else frozenset()))
+
+    def epochs(self, run_id: str) -> list[Epoch]:
+        """Return the epochs of a run from the first source that has them."""
+        return next(filter(None, (source.epochs(run_id) for source in self.sources)), [])
 
     @property
     def _compared(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import Experiment, suite_delta
-from mtlscale.records import Ledger, RunRecord, write_atomically
+from mtlscale.records import Epoch, Ledger, RunRecord, read_epochs, write_atomically
 from mtlscale.report.tables.planned import lacks_runs, missing_notes, planned_rows
 from mtlscale.version import __version__
 
@@ -29,8 +29,6 @@ class Results:
     """The records of all runs of one experiment, in the order of the plan, failed and diverged ones included.
 
     Printed they are their leaderboard.
-
-    With thousands of runs they come without their epochs; `write_report` reads those that it draws from the ledger.
     """
 
     experiment: Experiment
@@ -62,8 +60,12 @@ class Results:
         if not self.records or not lacks_runs(self.experiment, self.records):
             return {}
         ledger = Ledger(self.folder / "ledger.jsonl")
-        notes = missing_notes(self.experiment, self.records, ledger.latest(epochs=False).values())
+        notes = missing_notes(self.experiment, self.records, ledger.latest().values())
         return {**notes, **{dataset: (note,) for dataset, note in self.notes.items()}}
+
+    def epochs(self, run_id: str) -> list[Epoch]:
+        """Return the epochs of a run, which its record does not have."""
+        return read_epochs(self.folder.parent.parent / "runs" / run_id)
 
     def __repr__(self) -> str:
         if not self.records:
@@ -87,7 +89,12 @@ class Results:
         from mtlscale.report.writing.html import page
 
         return page(
-            self.records, self.leaderboard(), self.experiment.name, live=live, description=self.experiment.description
+            self.records,
+            self.leaderboard(),
+            self.experiment.name,
+            epochs=self.epochs,
+            live=live,
+            description=self.experiment.description,
         )
 
     def _published(self) -> Published | None:
@@ -137,7 +144,7 @@ class Results:
             list(self.records),
             self.folder,
             self.experiment.name,
-            ledger=Ledger(self.folder / "ledger.jsonl"),
+            epochs=self.epochs,
             board=self.leaderboard(),
             description=self.experiment.description,
         )

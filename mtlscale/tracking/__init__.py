@@ -5,15 +5,15 @@ from mtlscale.lazy import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "Row": ".summary_runs",
-        "RunUpdate": ".entries",
+        "Row": ".rows",
         "Tracker": ".tracker",
-        "Trackers": ".all_trackers",
         "Writer": ".writer",
         "check_uri": ".service",
+        "epoch_reader": ".reader",
         "experiments": ".reader",
-        "lacking": ".book",
+        "lacking": ".mark",
         "read_experiment": ".reader",
         "read_records": ".reader",
+        "trackers": ".sink",
     },
 )

@@ -1,4 +1,4 @@
-"""Calls of MLflow's client that write one run, or an update of it."""
+"""Calls of MLflow's client, with names and texts that it and its databases take."""
 
 from __future__ import annotations
 
@@ -6,68 +6,48 @@ import hashlib
 import posixpath
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtlscale.tracking.entries import Entry, Input
+from mtlscale.tracking.values import Metric
 
 _NAME_TAG = "mtlscale.name."  # before a mapped name, in the key of the tag that has the true one
 _LONGEST_KEY, _LONGEST_VALUE = 200, 5000  # characters; MLflow's limits are a little above
-_LONGEST_SOURCE = 60_000  # of a data set's settings
 _TAKEN = re.compile(r"[/\w.\- :]+")  # what MLflow takes as a name
 _MAPPED = re.compile(r".*_[0-9a-f]{12}", re.DOTALL)
-_METRICS_PER_CALL = 800  # MLflow takes 1,000 values in a call, parameters and tags among them
 
 
-def write_entry(client: Any, experiment_id: str, entry: Entry, on_created: Callable[[Entry], None]) -> None:
-    """Write an entry; the status comes last, so a run that is FINISHED in MLflow is complete.
+def create_run(client: Any, experiment_id: str, tags: Mapping[str, str], started: int) -> str:
+    """Create a run that has begun at a time in milliseconds; return MLflow's id of it."""
+    return str(client.create_run(experiment_id, start_time=started, tags=_sound(tags) | true_names(tags)).info.run_id)
 
-    Args:
-        experiment_id: MLflow's id of the experiment in which new runs are made.
-        entry: What is written. A new run's id is set in it.
-        on_created: Receives the entry of a new run before the rest of it is written.
-    """
-    from mlflow.entities import Metric, Param, RunTag
 
-    names = {*entry.tags, *entry.params, *(key for key, _, _ in entry.metrics)}
-    tags = _sound(entry.tags) | true_names(names)
-    params = _sound(entry.params)
-    if not entry.mine:
-        entry.mine = client.create_run(experiment_id, start_time=entry.started, tags=tags).info.run_id
-        on_created(entry)
-        tags = {}
-    elif entry.ended is None and entry.status == "RUNNING" and params:
-        client.update_run(entry.mine, status="RUNNING")  # started earlier and now resumed
+def log(
+    client: Any,
+    mine: str,
+    metrics: Sequence[Metric] = (),
+    params: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Log to MLflow's run `mine`; its client makes several calls of what is too much for one."""
+    from mlflow import entities
 
-    for file in entry.files:  # while the run is small: MLflow reads all of it for this
-        client.log_artifact(entry.mine, str(file))
-    for name, text in entry.texts.items():
-        client.log_text(entry.mine, text, name)
-
-    timestamp = int(time.time() * 1000)
-    metrics = [Metric(sound_name(key), value, timestamp, step) for key, value, step in entry.metrics]
-    first_batch, further = metrics[:_METRICS_PER_CALL], metrics[_METRICS_PER_CALL:]
+    params, tags, timestamp = params or {}, tags or {}, int(time.time() * 1000)
+    tags = _sound(tags) | true_names({*tags, *params, *(key for key, _, _ in metrics)})
     client.log_batch(
-        entry.mine,
-        metrics=first_batch,
-        params=[Param(key, value) for key, value in params.items()],
-        tags=[RunTag(key, value) for key, value in tags.items()],
+        mine,
+        [entities.Metric(sound_name(key), value, timestamp, step) for key, value, step in metrics],
+        [entities.Param(key, value) for key, value in _sound(params).items()],
+        [entities.RunTag(key, value) for key, value in tags.items()],
     )
-    for start in range(0, len(further), _METRICS_PER_CALL):
-        client.log_batch(entry.mine, metrics=further[start : start + _METRICS_PER_CALL])
-
-    if entry.inputs:
-        client.log_inputs(entry.mine, datasets=[_dataset_input(data) for data in entry.inputs])
-    if entry.ended is not None:
-        client.set_terminated(entry.mine, entry.status, entry.ended)
 
 
-def _dataset_input(dataset_input: Input) -> Any:
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    source = sound_value(dataset_input.source, _LONGEST_SOURCE)
-    dataset = Dataset(sound_value(dataset_input.name), dataset_input.digest, "code", source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", dataset_input.context)])
+def set_status(client: Any, mine: str, status: str, ended: int | None = None) -> None:
+    """Set a run's status, and its end, now or at a time in milliseconds, unless it is RUNNING."""
+    if status == "RUNNING":
+        client.update_run(mine, status)
+    else:
+        client.set_terminated(mine, status, ended)
 
 
 def sound_name(name: str) -> str:

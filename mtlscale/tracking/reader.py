@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mtlscale.config import Experiment, UserError, without_secrets
-from mtlscale.records import RunRecord
-from mtlscale.tracking.entries import RECORD, SETTINGS
+from mtlscale.records import EPOCHS, Epoch, RunRecord
+from mtlscale.records.record import parsed_epochs
+from mtlscale.tracking.fields import RECORD, SETTINGS
 from mtlscale.tracking.service import check_uri, client_of, database_file, in_one_line
 
 RUNS_PER_PAGE = 1000
@@ -95,6 +96,19 @@ def read_records(
         ]
 
 
+def epoch_reader(uri: str, experiment: str) -> Callable[[str], list[Epoch]]:
+    """Return the reader of the epochs of an experiment's runs, by our run id, from the files that MLflow keeps."""
+
+    def read(run_id: str) -> list[Epoch]:
+        with _reading(uri, _warn) as client:
+            places = list(_select_experiments(client, uri, experiment, _warn))
+            runs = list(pages(client, places, f"tags.`mtlscale.run_id` = '{run_id}'"))
+            texts = _artifact_texts([run.info for run in runs], EPOCHS, uri)
+            return parsed_epochs(next(filter(None, texts), b"").splitlines())
+
+    return read
+
+
 def read_experiment(uri: str, name: str, *, tell: Callable[[str], None] = _warn) -> Experiment | None:
     """Return the experiment as it was run, for its baseline, reference and choice of metrics.
 
@@ -118,22 +132,27 @@ def read_settings(client: Any, parent: str, uri: str) -> dict[str, Any]:
     return {}
 
 
-def pages(client: Any, places: list[str], condition: str) -> Iterator[Any]:
-    """Yield all runs of these experiments that meet the condition, page by page, oldest first."""
-    token = None
+def pages(client: Any, places: list[str], condition: str, *, deleted: bool = False) -> Iterator[Any]:
+    """Yield all runs of these experiments that meet the condition, page by page, oldest first.
 
-    while places:
-        page = client.search_runs(
-            places,
-            condition,
-            max_results=RUNS_PER_PAGE,
-            order_by=["attributes.start_time ASC"],
-            page_token=token,
-        )
+    Args:
+        deleted: Whether to yield deleted ones, too.
+    """
+    from mlflow.entities import ViewType
+
+    view, order = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY, ["attributes.start_time ASC"]
+    if places:
+        yield from _paged(lambda token: client.search_runs(places, condition, view, RUNS_PER_PAGE, order, token))
+
+
+def _paged(search: Callable[[str | None], Any]) -> Iterator[Any]:
+    token = None
+    while True:
+        page = search(token)
         yield from page
         token = page.token
         if not token:
-            break
+            return
 
 
 @contextlib.contextmanager
@@ -149,14 +168,13 @@ def _reading(uri: str, tell: Callable[[str], None]) -> Iterator[Any]:
 
 
 def _ours(client: Any) -> dict[str, tuple[str, str]]:
-    """Return MLflow's id of each of our experiments -> its name, and MLflow's id of its own run."""
-    experiment_names = {experiment.experiment_id: experiment.name for experiment in _all_experiments(client)}
-    parent_runs = pages(client, list(experiment_names), "tags.`mtlscale.kind` = 'experiment'")
-    parents = {run.info.experiment_id: run.info.run_id for run in parent_runs}
-    return {
-        experiment_id: (experiment_names[experiment_id], parents[experiment_id])
-        for experiment_id in sorted(parents, key=_number)
+    """Return MLflow's id of each of our experiments -> its name, and MLflow's id of its report run."""
+    names = {experiment.experiment_id: experiment.name for experiment in _all_experiments(client)}
+    reports = {
+        run.info.experiment_id: run.info.run_id
+        for run in pages(client, list(names), "tags.`mtlscale.kind` = 'experiment'")
     }
+    return {key: (names[key], reports[key]) for key in sorted(reports, key=_number)}
 
 
 def _number(source: str) -> tuple[int, str]:
@@ -164,47 +182,34 @@ def _number(source: str) -> tuple[int, str]:
 
 
 def _all_experiments(client: Any) -> Iterator[Any]:
-    token = None
-    while True:
-        page = client.search_experiments(page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+    return _paged(lambda token: client.search_experiments(page_token=token))
 
 
 def _select_experiments(
     client: Any, uri: str, name: str | None, tell: Callable[[str], None]
 ) -> dict[str, tuple[str, str]]:
     """Return the experiments to read, and tell the names of those that are not ours."""
-    own_experiments = _ours(client)
+    ours = _ours(client)
     if name is not None:
-        matching = {
-            experiment_id: name_and_parent
-            for experiment_id, name_and_parent in own_experiments.items()
-            if name_and_parent[0] == name
-        }
-        if matching:
-            return matching
-        exists = client.get_experiment_by_name(name) is not None
+        chosen = {key: name_and_report for key, name_and_report in ours.items() if name_and_report[0] == name}
+        if chosen:
+            return chosen
         subject = (
-            f"experiment {name!r} at {uri} was not written by mtlscale"
-            if exists
-            else f"no experiment {name!r} at {uri}"
+            f"no experiment {name!r} at {uri}"
+            if client.get_experiment_by_name(name) is None
+            else f"experiment {name!r} at {uri} was not written by mtlscale"
         )
-        names = ", ".join(name_and_parent[0] for name_and_parent in own_experiments.values())
+        names = ", ".join(own_name for own_name, _ in ours.values())
         raise UserError(f"{subject}; " + (f"choose one of: {names}" if names else "there are none of mtlscale's"))
 
-    foreign_names = [
-        foreign.name
-        for foreign in _all_experiments(client)
-        if foreign.experiment_id not in own_experiments and foreign.experiment_id != "0"
-    ]
+    foreign_names = sorted(
+        foreign.name for foreign in _all_experiments(client) if foreign.experiment_id not in {*ours, "0"}
+    )
     if foreign_names:
         subject = "1 experiment" if len(foreign_names) == 1 else f"{len(foreign_names)} experiments"
-        shown_names = ", ".join(sorted(foreign_names)[:5]) + (", …" if len(foreign_names) > 5 else "")
+        shown_names = ", ".join(foreign_names[:5]) + (", …" if len(foreign_names) > 5 else "")
         tell(f"{without_secrets(uri)}: {subject} not written by mtlscale left out ({shown_names})")
-    return own_experiments
+    return ours
 
 
 def _quoted(value: str) -> str:

@@ -7,7 +7,7 @@ import logging
 import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,9 +31,7 @@ _STORES = {
     "abfss": [("azure.storage.filedatalake", "azure-storage-file-datalake")],
 }
 _SECONDS = 8  # time limit of a server's answer
-_TABLES_SECONDS = (
-    300  # time limit of another process that makes a database's tables; on a busy machine it takes a minute
-)
+_LOCK_SECONDS = 300  # time limit of another process that makes a database's tables: a minute on a busy machine
 
 
 def uri_of(experiment: Experiment, home: Home) -> str:
@@ -202,29 +200,29 @@ def client_of(uri: str) -> Any:
     file = database_file(uri)
     if file is None:
         return MlflowClient(tracking_uri=with_driver(uri))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return _alone(lambda: MlflowClient(tracking_uri=uri), file)
+    with alone(file):  # MLflow makes missing tables; of two processes that make them at once, one would fail
+        return MlflowClient(tracking_uri=uri)
 
 
-def _alone(connected: Callable[[], Any], file: Path) -> Any:
-    """Connect to a database while no other process does."""
+@contextlib.contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Keep other processes from making the same file."""
     from filelock import FileLock, Timeout
 
-    # MLflow makes missing tables; of two processes that make them at once, one would fail.
-    lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_TABLES_SECONDS)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(file.with_name(f".{file.name}.lock"), timeout=_LOCK_SECONDS)
     try:
         lock.acquire()
     except Timeout:
         raise UserError(
-            f"{lock.lock_file} has been held for {_TABLES_SECONDS} s by a process that makes the tables of {file}; end "
-            "that process, then `mtlscale sync`"
+            f"{lock.lock_file} has been held for {_LOCK_SECONDS} s by a process that makes {file}; end that process, "
+            "then `mtlscale sync`"
         ) from None
     except (OSError, NotImplementedError):
-        # A process that may not write beside the database makes no tables either.
-        return connected()
+        pass  # a process that may not write beside the file makes nothing either
 
     try:
-        return connected()
+        yield
     finally:
         lock.release()
 

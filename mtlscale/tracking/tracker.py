@@ -13,15 +13,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 from mtlscale.config import Experiment, Run, without_secrets
 from mtlscale.records import Epoch, Home, RunRecord, read_record
-from mtlscale.tracking.book import lacking
-from mtlscale.tracking.entries import RunUpdate
+from mtlscale.tracking.mark import lacking
+from mtlscale.tracking.rows import Row
 from mtlscale.tracking.service import database_file, in_one_line
-from mtlscale.tracking.summary_runs import Row
-from mtlscale.tracking.sync import write_missing
+from mtlscale.tracking.sinks.run_sink import RunSink
+from mtlscale.tracking.sync import write_rest
 from mtlscale.tracking.writer import Writer
 
 CONNECT_SECONDS = 8.0  # in which a server may refuse before anything is trained
@@ -31,10 +32,7 @@ ROWS_SECONDS = 10.0  # seconds: what the leaderboard says of the methods is writ
 QUEUE_LIMIT = 1000  # records that wait in memory; later ones are read again from the run's folder
 EPOCHS = 20_000  # epochs that wait in memory; later ones come with their run's end
 STALL_SECONDS = 120.0  # seconds without a run written, after which MLflow is taken to be away
-PROGRESS_SECONDS = (
-    3.0,
-    15.0,
-)  # seconds until the first message on how many runs remain at the end, and between later ones
+PROGRESS_SECONDS = (3.0, 15.0)  # until the first message on how many runs remain at the end, and between later ones
 
 
 class _Live:
@@ -44,33 +42,39 @@ class _Live:
         self.run, self.due = run, due
         self.epochs: list[Epoch] = []
         self.fresh = True  # not in MLflow yet
-        self.gap = False  # epochs were left out; they come with the run's end
 
 
-class Tracker:
+class Tracker(RunSink):
     """Receiver of events, which a thread writes to MLflow; every method but `close` returns at once.
 
-    `tell` receives, from any thread, the message that MLflow cannot be written any more, and how many runs remain at
-    the end.
+    Args:
+        tell: Receives, from any thread, the message that MLflow cannot be written any more, and how many runs remain at
+            the end.
+        table: Returns what the leaderboard says now. It is called in the writer's thread, seldom enough that the calls
+            take a small part of the time.
     """
 
-    def __init__(self, experiment: Experiment, home: Home, tell: Callable[[str], None] = lambda text: None) -> None:
-        self._experiment, self._home = experiment, home
+    def __init__(
+        self,
+        experiment: Experiment,
+        home: Home,
+        tell: Callable[[str], None] = lambda text: None,
+        table: Callable[[], list[Row]] = list,
+    ) -> None:
+        super().__init__(home)
+        self._experiment, self._tell, self._table = experiment, tell, table
         self._writer = Writer(experiment, home)
-        self._tell = tell
         self._news = threading.Condition()
         self._live: dict[str, _Live] = {}
-        self._ended: deque[RunUpdate] = deque()
+        self._ended: deque[tuple[Run, RunRecord | None, Path | None, float | None]] = deque()  # a trial has no folder
         self._waiting_epochs = 0
         self._told = self._done = 0  # runs and trials that have ended; those of them that are in MLflow
-        self._table: Callable[[], list[Row]] | None = None
-        self._told_rows: list[Row] = []
         self._rows_due, self._rows_took = time.monotonic() + ROWS_SECONDS, 0.0
-        self._closing: tuple[list[Path], str, float] | None = None  # artefacts, status, until when runs are written
+        self._closing: tuple[str, float] | None = None  # status, until when runs are written
         self.error: str | None = None
 
-        if self._writer.word is not None:
-            tell(self._writer.word)
+        if self._writer.remark is not None:
+            tell(self._writer.remark)
         self._connected: Future[None] = Future()
         self._thread = threading.Thread(target=self._write_until_closed, name="mlflow-writer", daemon=True)
         self._thread.start()
@@ -94,9 +98,7 @@ class Tracker:
     def epoch(self, run: Run, epoch: Epoch) -> None:
         with self._news:
             live = self._live_run(run)
-            if live.gap or self._waiting_epochs >= EPOCHS or self.error is not None:
-                live.gap = True
-            else:
+            if self._waiting_epochs < EPOCHS and self.error is None:  # others come with the run's end
                 live.epochs.append(epoch)
                 self._waiting_epochs += 1
 
@@ -104,34 +106,25 @@ class Tracker:
         with self._news:
             live = self._live.pop(run.run_id, None)
             self._waiting_epochs -= 0 if live is None else len(live.epochs)
-            has_record = (folder / "record.json").exists()
-            self._end(
-                RunUpdate(run, record=None if has_record and len(self._ended) >= QUEUE_LIMIT else record, folder=folder)
-            )
+            read_again = len(self._ended) >= QUEUE_LIMIT and (folder / "record.json").exists()
+            self._end(run, None if read_again else record, folder)
 
     def trial(self, run: Run, record: RunRecord, score: float | None) -> None:
         """Take a finished trial of a search: its settings and its score, without its epochs."""
         with self._news:
-            self._end(RunUpdate(run, record=record, trial=True, score=score))
+            self._end(run, record, None, score)
 
-    def follow(self, table: Callable[[], list[Row]]) -> None:
-        """Write the leaderboard's values of each method now and then, and at the end.
-
-        `table` is called in the writer's thread, seldom enough that the calls take a small part of the time.
-        """
-        self._table = table
-
-    def close(self, artefacts: list[Path], status: str = "FINISHED", seconds: float | None = None) -> str | None:
-        """Write what remains, the parent's artefacts and status; return what went wrong, if anything did.
+    def close(self, status: str = "FINISHED", seconds: float | None = None) -> str | None:
+        """Write what remains, the reports and the status; return what went wrong, if anything did.
 
         This waits as long as runs are being written, or `seconds` in all: then half of them go to runs that have ended,
-        the remainder to closing the parent and the runs that were started. `tell` hears how many runs remain for
+        the remainder to closing the report run and the runs that were started. `tell` hears how many runs remain for
         `sync`.
         """
         until = float("inf") if seconds is None else time.monotonic() + seconds / 2
 
         with self._news:
-            self._closing = (artefacts, status, until)
+            self._closing = (status, until)
             self._news.notify()
         if seconds is None:
             self._wait()
@@ -140,9 +133,9 @@ class Tracker:
 
         if self._thread.is_alive():
             self.error = self.error or "MLflow does not answer"
-        if left := max(self.left, 0 if self.error is None else lacking(self._experiment, self._home)):
-            runs = "1 run" if left == 1 else f"{left:,} runs"
-            self._tell(f"MLflow lacks {runs}; `mtlscale sync` with the same experiment writes what is left")
+        behind = 0 if self.error is None else lacking(self._experiment, self._home, self._writer.ended)
+        if left := max(self.left, behind):
+            self._tell(f"MLflow lacks {_runs(left)}; `mtlscale sync` with the same experiment writes what is left")
         return self.error
 
     def _wait(self) -> None:
@@ -156,109 +149,103 @@ class Tracker:
                 written, last_progress = self._done, now
             if now >= next_message and self.left and self.error is None:
                 next_message = now + PROGRESS_SECONDS[1]
-                self._tell(f"MLflow: {self.left:,} runs still to write")
+                self._tell(f"MLflow: {_runs(self.left)} still to write")
 
     def _live_run(self, run: Run) -> _Live:
         return self._live.setdefault(run.run_id, _Live(run, time.monotonic() + GRACE))
 
-    def _end(self, update: RunUpdate) -> None:
+    def _end(self, run: Run, record: RunRecord | None, folder: Path | None, score: float | None = None) -> None:
         self._told += 1
         if self.error is None:
-            self._ended.append(update)
+            self._ended.append((run, record, folder, score))
             self._news.notify()
 
     def _write_until_closed(self) -> None:
         try:
             self._writer.connect()
             self._connected.set_result(None)
+            self._writer.load()
         except Exception as error:
-            self._connected.set_exception(error)
+            if not self._connected.done():
+                self._connected.set_exception(error)
             self._failed(error)
-        while self.error is None and (update := self._next_update()) is not None:
-            self._try(lambda update=update: self._write(update))  # type: ignore[misc]
+
+        while self.error is None and (write := self._next()) is not None:
+            self._try(write)
             if self._closing is None and self.error is None and time.monotonic() >= self._rows_due:
                 self._try(self._write_rows)
 
         with self._news:
             self._news.wait_for(lambda: self._closing is not None)
         assert self._closing is not None
-        artefacts, status, until = self._closing
-        if status == "KILLED":
-            self._end_early(artefacts, until)
-        else:
-            self._complete(artefacts, status)
+        status, until = self._closing
+        if status != "KILLED":
+            self._try(lambda: self._complete(status))
+        elif self.error is None:  # what the time is enough for; the next command writes the rest
+            if time.monotonic() + self._rows_took < until:
+                self._try(self._write_rows)
+            if self.error is None:
+                self._try(lambda: self._writer.close(status))
 
         with self._news:
             self._ended.clear()
 
-    def _end_early(self, artefacts: list[Path], until: float) -> None:
-        """Write what the time is enough for; the next command writes the rest."""
-        if self.error is None and time.monotonic() + self._rows_took < until:
-            self._try(self._write_rows)
-        if self.error is None:
-            self._try(lambda: self._writer.close(artefacts, "KILLED"))
-
-    def _complete(self, artefacts: list[Path], status: str) -> None:
+    def _complete(self, status: str) -> None:
         """Write everything that MLflow lacks, also of earlier commands and of a time when it did not answer."""
+        if self.error is not None:
+            self._writer.connect()
+        if self.error is not None or lacking(self._experiment, self._home, self._writer.ended):
+            self._writer.load()  # another command may have written since
 
-        def write_rest() -> None:
-            if self.error is not None:
-                self._writer.connect()
-            write_missing(self._writer, self._experiment, self._home)
-            self._write_rows()
-            self._writer.close(artefacts, status)
-            self._done, self.error = self._told, None
-            if status == "FINISHED":
-                self._write_models()
-
-        self._try(write_rest)
+        rows = self._table()
+        write_rest(self._writer, self._experiment, self._home, rows, status)
+        self._done, self.error = self._told, None
+        if status == "FINISHED":
+            for reason in self._writer.models(rows):
+                self._tell(f"no model in MLflow of {reason}")
 
     def _write_rows(self) -> None:
-        if self._table is not None:
-            began = time.monotonic()
-            self._told_rows = self._table()
-            self._writer.rows(self._told_rows)
-            self._rows_took = time.monotonic() - began
-            self._rows_due = time.monotonic() + max(ROWS_SECONDS, 20 * self._rows_took)
+        began = time.monotonic()
+        self._writer.rows(self._table())
+        self._rows_took = time.monotonic() - began
+        self._rows_due = time.monotonic() + max(ROWS_SECONDS, 20 * self._rows_took)
 
-    def _write_models(self) -> None:
-        for reason in self._writer.models(self._told_rows):
-            self._tell(f"no model in MLflow of {reason}")
-
-    def _write(self, update: RunUpdate) -> None:
-        if update.record is None and update.folder is not None:
-            update.record = read_record(update.folder)
-        if update.record is None and update.folder is not None:
+    def _write_ended(self, run: Run, record: RunRecord | None, folder: Path | None, score: float | None) -> None:
+        record = record if folder is None else record or read_record(folder)
+        if record is None:
             return
-        self._writer.write(update)
-        self._done += update.record is not None
+        if folder is None:
+            self._writer.trial(run, record, score)
+        else:
+            self._writer.write(run, record=record)
+        self._done += 1
 
-    def _next_update(self) -> RunUpdate | None:
-        """Wait for what to write next and return it; ended runs come first, None once the end has come."""
+    def _next(self) -> Callable[[], None] | None:
+        """Wait for what to write next and return how; ended runs come first, None once the end has come."""
         with self._news:
             while True:
                 now = time.monotonic()
-                if self._ended and (self._closing is None or now < self._closing[2]):
-                    return self._ended.popleft()
+                if self._ended and (self._closing is None or now < self._closing[1]):
+                    return partial(self._write_ended, *self._ended.popleft())
                 if self._closing is not None:
                     for live in self._live.values():  # the last updates of runs that are cut off
                         live.due, live.fresh = 0.0, False
-                    return self._due(now) if now < self._closing[2] else None
-                if (update := self._due(now)) is not None:
-                    return update
+                    return self._due(now) if now < self._closing[1] else None
+                if (write := self._due(now)) is not None:
+                    return write
                 self._news.wait(FLUSH / 2)
 
-    def _due(self, now: float) -> RunUpdate | None:
-        """Return the update of the running run that has waited longest with something new."""
+    def _due(self, now: float) -> Callable[[], None] | None:
+        """Return how to write the running run that has waited longest with something new."""
         ready = [live for live in self._live.values() if live.due <= now and (live.fresh or live.epochs)]
         if not ready:
             return None
 
         live = min(ready, key=lambda one: one.due)
-        update = RunUpdate(live.run, live.epochs)
+        write = partial(self._writer.write, live.run, live.epochs)
         self._waiting_epochs -= len(live.epochs)
         live.epochs, live.fresh, live.due = [], False, now + FLUSH
-        return update
+        return write
 
     def _try(self, action: Callable[[], None]) -> None:
         try:
@@ -274,3 +261,7 @@ class Tracker:
                 f"MLflow is behind from here on ({self.error[:200]}); the runs go on, the ledger has everything, and "
                 "the end of this command or `mtlscale sync` writes it"
             )
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"

@@ -6,12 +6,13 @@ all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
 from typing import Literal
 
 from mtlscale.config import Run
 from mtlscale.metrics import NETWORK
-from mtlscale.records import Epoch, Metrics, RunRecord
+from mtlscale.records import Epoch, Metrics, RunRecord, read_epochs
 
 Detail = Literal["summary", "full"]
 Metric = tuple[str, float, int]  # key, value, step
@@ -20,29 +21,30 @@ MAX_METRICS = 25  # metrics of a run in a summary
 _BY_TASK = 15  # of them by task; the remaining ones are those that every run has
 
 
-def epoch_metrics(run: Run, epochs: Iterable[Epoch], last: int, detail: Detail = "full") -> tuple[list[Metric], int]:
-    """Return the metrics of the epochs after the last one that was written, and the new last one."""
-    metrics: list[Metric] = []
+def epoch_metrics(
+    run: Run, epochs: Iterable[Epoch], written: Container[int], detail: Detail = "full"
+) -> tuple[list[Metric], list[int]]:
+    """Return the metrics of epochs whose steps are not written yet, and these steps."""
     values_of = _all_of_epoch if detail == "full" else _some_of_epoch
-    for epoch in epochs:
-        step = run.epochs_behind(epoch.phase, epoch.epoch)
-        if step <= last:
-            continue  # an epoch repeated after a resume
-        last = step
-        metrics += [(key, float(value), step) for key, value in values_of(epoch).items()]
-    return metrics, last
+    news = {run.epochs_behind(epoch.phase, epoch.epoch): epoch for epoch in epochs}  # repeated after a resume: once
+    steps = [step for step in news if step not in written]
+    return [(key, float(value), step) for step in steps for key, value in values_of(news[step]).items()], steps
 
 
-def end_metrics(run: Run, record: RunRecord, detail: Detail = "full") -> list[Metric]:
-    """Return results, cost and counters of a run that has ended, at its last epoch.
+def end_metrics(record: RunRecord, step: int, detail: Detail = "full") -> list[Metric]:
+    """Return results, cost and counters of a run that has ended, at the step of its last epoch.
 
     A mean over tasks is among them only if they share a main metric.
     """
     values = _all_of_end(record) if detail == "full" else _some_of_end(record)
     if record.chosen_epoch is not None:
         values["chosen_epoch"] = record.chosen_epoch
-    last = 0 if not record.epochs else run.epochs_behind(record.epochs[-1].phase, record.epochs[-1].epoch)
-    return [(key, float(value), last) for key, value in values.items()]
+    return [(key, float(value), step) for key, value in values.items()]
+
+
+def epochs_of(folder: Path, record: RunRecord) -> list[Epoch]:
+    """Return the epochs of a run that has ended and left its files in this folder."""
+    return record.epochs or read_epochs(folder)
 
 
 def means(record: RunRecord) -> dict[str, float]:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from mtlscale.training.gradients.per_task import Partition, TaskGradients
 from mtlscale.training.gradients.strategies import Amp
 from mtlscale.training.gradients.tally import Tally
 from mtlscale.training.gradients.update import StepResult, Update
-from mtlscale.training.own_loop.given_losses import DIFFERENTIATED, GivenLosses, PerTask, given_losses
+from mtlscale.training.own_loop.given_losses import DIFFERENTIATED, GivenLosses, PerTask, check_no_scaler, given_losses
 from mtlscale.training.own_loop.parameter_groups import Heads, ParameterGroups, Parameters
 from mtlscale.training.own_loop.parameter_hooks import Hooks, hooks_of
 from mtlscale.training.own_loop.saved_state import check_identity, check_rows, identity
@@ -95,12 +95,19 @@ class TaskBalancer:
         seed: int = 0,
         **knobs: Any,
     ) -> None:
+        if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+            raise UserError(f"scaler is a {type(scaler).__name__}; give the loop's torch.amp.GradScaler")
+        if amp not in get_args(Amp):
+            raise UserError(f"amp is {amp!r}; choose {', '.join(get_args(Amp))}")
+        if gramian_every < 1:
+            raise UserError(f"gramian_every is {gramian_every}; a number of steps, 1 or more")
+
         self._groups = ParameterGroups(shared, heads, tasks)
         self.names = self._groups.names
         partition = self._groups.read()
 
         self.balancer = _balancer(method, knobs)
-        _check_usable(self.balancer, partition)
+        _check_usable(self.balancer, partition, self._groups)
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
 
         self.update = Update(
@@ -122,6 +129,7 @@ class TaskBalancer:
         self._nodes = 0  # of the micro-batch's graph
         self._kept: dict[int, bool] = {}  # numbers of nodes -> whether such graphs are kept to name a task
         self._wrappers: list[Any] | None = None  # DistributedDataParallel around parameters; None: not looked for
+        self._looked_for_scaler = False  # whether the first losses were not scaled by a scaler of the loop
         self._previous: list[Tensor | None] = []  # `.grad` of all parameters before the step
         self._earlier: TaskGradients | None = None  # of this step's micro-batches so far
         self._sizes: list[float] = []  # of the losses of the step's first micro-batch
@@ -269,7 +277,7 @@ class TaskBalancer:
         if self._earlier is not None:
             raise UserError("the parameters changed between the micro-batches of a step: change them behind backward")
 
-        _check_usable(self.balancer, partition)
+        _check_usable(self.balancer, partition, self._groups)
         check_rows(self.balancer, self.update.state, partition.shared)
         self._place, self._look = _place(partition.all), GraphLook(_owners(partition))
         self.update.repartition(partition, self._place[0], _coarsest(partition))
@@ -288,6 +296,9 @@ class TaskBalancer:
     def _given(self, losses: PerTask, features: Tensor | PerTask | None, counts: PerTask | None) -> GivenLosses:
         """Return a micro-batch's losses, checked."""
         given = given_losses(self.names, losses, counts, features, scaler=self.scaler)
+        if self.scaler is None and not self._looked_for_scaler:  # once: it looks among all objects
+            check_no_scaler(self.names, given)
+            self._looked_for_scaler = True
         if self.update.amp == "fp16" and not self._sizes:
             sizes = dict(zip(given.tasks, given.counts, strict=True))
             self._sizes = [max(1.0, sizes.get(task, 1.0)) for task in range(len(self.names))]
@@ -465,7 +476,7 @@ def _balancer(method: str | Balancer | type[Balancer], knobs: dict[str, Any]) ->
     return method
 
 
-def _check_usable(balancer: Balancer, partition: Partition) -> None:
+def _check_usable(balancer: Balancer, partition: Partition, groups: ParameterGroups) -> None:
     """Raise `UserError` where a balancer needs what a loop of one's own does not hand over."""
     if isinstance(balancer, ValidationBalancer):
         raise UserError(
@@ -487,8 +498,12 @@ def _check_usable(balancer: Balancer, partition: Partition) -> None:
             f"{balancer.name} knows the label noise that an experiment file adds; hand its weights to static"
         )
     if not partition.shared and len(partition.own) > 1 and balancer.needs != "losses":
-        raise UserError(
-            f"{balancer.name} balances the gradients of shared parameters: give the trainable ones as shared"
+        frozen = len(groups.sizes()["shared"])
+        missing = (
+            f", but all {frozen} of them are frozen (requires_grad is False): thaw some, or take equal"
+            if frozen
+            else ": give the trainable ones as shared"
         )
+        raise UserError(f"{balancer.name} balances the gradients of shared parameters{missing}")
     if balancer.needs == "modules" and not partition.modules:
         raise UserError(f"{balancer.name} decides module by module: give shared as a list of two or more modules")

@@ -19,6 +19,7 @@ _NEARLY_EMPTY = 0.05  # share of rows with a label
 _FEW = 50  # categories that are compared in spelling
 _FEWEST_TESTS = 10  # rows
 _LISTED = 4
+_TOTAL = re.compile(r"\s*(grand |sub)?(total|totals|sum|summe|average|mean|mittelwert)\s*:?\s*", re.IGNORECASE)
 
 
 def target_warnings(
@@ -48,9 +49,20 @@ def target_warnings(
                 yield str(error).removeprefix(f"{pipeline}: ")
             if unseen:
                 yield f"{len(unseen)} rows cannot be used, the first: {' '.join(unseen[0])}"
+    for name, other in _same_targets(table, targets):
+        yield f"target {name!r} is the same as {other!r} in every row: one task twice; name one of them"
     if splits and 0 < len(splits["test"]) < _FEWEST_TESTS:
         yield f"the test part has {len(splits['test'])} of {sum(len(splits[split]) for split in SPLITS)} rows; no " \
               "difference between methods can be seen in them"  # fmt: skip
+
+
+def _same_targets(table: pa.Table, targets: Sequence[Target]) -> Iterator[tuple[str, str]]:
+    """Yield each target whose cells are those of an earlier one, and that one."""
+    for index, target in enumerate(targets):
+        for earlier in targets[:index]:
+            if table[target.column].equals(table[earlier.column]):
+                yield target.column, earlier.column
+                break
 
 
 def rare_classes(target: Target) -> list[str]:
@@ -78,6 +90,8 @@ def value_warnings(table: pa.Table, names: Sequence[str], kinds: Mapping[str, st
         if is_text(column.type) and (alike := spellings(column)):
             pairs = "; ".join(" and ".join(map(repr, group)) for group in alike[:_LISTED])
             yield f"column {name!r} has values that differ in spelling alone: {pairs}; write them alike"
+        if is_text(column.type) and len(column) and (last := str(column[-1].as_py())) and _TOTAL.fullmatch(last):
+            yield f"the last row has {last!r} in {name!r}: leave it out if it sums up the others"
 
 
 def sentinel(column: pa.ChunkedArray) -> tuple[float, int, float, float] | None:
@@ -115,7 +129,9 @@ def alike_columns(targets: Sequence[str], inputs: Sequence[str]) -> str:
         return ""
     shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
     pattern = f"{_stem(others[0])}*"
-    return f"{len(others)} inputs are called like targets ({shown}); if they are some, too: --targets '{pattern}'"
+    if len(others) == 1:
+        return f"1 input is called like the targets ({shown}); if it is one, too: --targets '{pattern}'"
+    return f"{len(others)} inputs are called like the targets ({shown}); if they are some, too: --targets '{pattern}'"
 
 
 def _stem(name: str) -> str | None:

@@ -33,7 +33,7 @@ ARCHITECTURES = [
     and name != "esmm"
 ]
 TIMED = {"seconds", "train_seconds", "started", "finished", "peak_memory_mb", "epochs", "metrics", "last"}
-TIMED |= {"departure", "items", "survival"}  # compared by themselves
+TIMED |= {"departure", "weight_sums", "kappa", "items", "survival"}  # compared by themselves
 
 
 def batch_of(experiment: Experiment, data: PreparedData) -> list[Run]:
@@ -70,6 +70,8 @@ def assert_same(run: Run, data: PreparedData, records: dict[str, RunRecord], tra
     same = set(RunRecord.model_fields) - TIMED
     assert record.model_dump(include=same) == expected.model_dump(include=same)
     assert record.departure == pytest.approx(expected.departure, rel=1e-7, abs=1e-12)
+    assert record.weight_sums == pytest.approx(expected.weight_sums, rel=1e-7, abs=1e-12)
+    assert record.kappa == (expected.kappa and pytest.approx(expected.kappa, rel=1e-7, abs=1e-12))
     assert (record.items is None) == (expected.items is None)
     if record.items is not None and expected.items is not None:
         assert record.items.errors == pytest.approx(expected.items.errors, rel=2e-5, nan_ok=True)

@@ -310,6 +310,10 @@ def test_submit_looks_at_its_files_before_the_network(experiment_file: File, tmp
     bad = experiment_file(training="{epochs: true}")
     assert "training.epochs" in refused("submit", bad, *nobody)
     assert "--include" in refused("submit", experiment_file(), "--include", tmp_path / "nowhere", *nobody)
+    assert "--only famo: small has no such method" in refused("submit", experiment_file(), "--only", "famo", *nobody)
+    assert "--dataset digits: small has no such data set" in refused(
+        "submit", experiment_file(), "--dataset", "digits", *nobody
+    )
     assert "no Ray job server answers" in refused("submit", experiment_file(), *nobody)
 
 

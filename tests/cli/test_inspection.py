@@ -65,7 +65,10 @@ def test_inputs_targets_and_suspicious_columns_with_reasons(wine: Path) -> None:
     }.items():
         role, _, reason = why.partition(" .*")
         assert role in shown[column] and all(part in shown[column] for part in reason.split(" .*")), shown[column]
-    assert "splits: train 77, val 19, test 24" in done.stdout and "the same command with --write" in done.stdout
+    assert "splits: train 77, val 19, test 24" in done.stdout
+    assert "to write the experiment file: mtlscale inspect wine.csv --targets grower,alcohol --write wine.yaml\n" in (
+        done.stdout
+    )
 
 
 def test_the_written_file_runs_on_what_was_shown(wine: Path) -> None:
@@ -106,10 +109,30 @@ def test_without_targets_the_last_column_is_guessed(wine: Path) -> None:
     assert "target" in lines(done.stdout)["grower"] and "warning: the target is guessed; name yours by" in done.stdout
 
 
+def test_the_hint_repeats_targets_and_options_and_counts_columns_called_like_targets(wine: Path) -> None:
+    numbers = {f"Y{step}": [row * (step + 4) % 11 / 7 for row in range(120)] for step in (1, 2)}
+    frame().assign(**numbers).to_csv(wine, index=False)
+    one = mtlscale("inspect", "wine.csv", "--targets", "Y2")
+    assert "warning: 1 input is called like the targets (Y1); if it is one, too: --targets 'Y*'\n" in one.stdout
+    given = mtlscale("inspect", "wine.csv", "--targets", "Y*", "--option", "test=0.3")
+    assert "mtlscale inspect wine.csv --targets 'Y*' --option test=0.3 --write wine.yaml\n" in given.stdout
+
+
 def test_bad_cells_are_warned_of_before_anything_is_prepared(wine: Path) -> None:
     frame().assign(ash=[*frame()["ash"][:-1].astype(str), "thick"]).to_csv("wine.csv", index=False)
     done = mtlscale("inspect", "wine.csv", "--targets", "grower")
-    assert "warning: 1 cells or rows cannot be used, the first: row 120 has 'thick' in ash, whose other" in done.stdout
+    assert "warning: 1 cell or row cannot be used, the first: row 120 has 'thick' in ash, whose other" in done.stdout
+
+
+def test_a_target_named_twice_a_sum_and_blanks_around_a_name_are_told(wine: Path) -> None:
+    twice = frame().assign(again=frame()["alcohol"])
+    total = pd.concat([twice, twice.tail(1).assign(soil="Grand Total")])
+    total.rename(columns={"ash": " ash "}).to_csv(wine, index=False)
+    done = mtlscale("inspect", "wine.csv", "--targets", "alcohol,again")
+    assert "target 'again' is the same as 'alcohol' in every row: one task twice" in done.stdout
+    assert "the last row has 'Grand Total' in 'soil': leave it out if it sums up the others" in done.stdout
+    done = mtlscale("inspect", "wine.csv", "--targets", "ash")
+    assert done.code == 2 and "no column 'ash'; did you mean ' ash ' (with blanks around it)?" in done.stderr
 
 
 def test_a_folder_of_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,6 +154,10 @@ def test_a_folder_of_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (["none.csv"], "none.csv does not exist; name a table"),
         (["wine.csv", "--targets", "growr"], "there is no column 'growr'; did you mean grower?"),
         (["wine.csv", "--targets", "grower:klass"], "target 'grower' is of kind 'klass'; choose auto, class"),
+        (
+            ["wine.csv", "--targets", "grower=class"],
+            "no column 'grower=class'; a kind stands behind a colon: grower:class",
+        ),
         (["wine.csv", "--targets", "grower,grower"], "--targets: 'grower' is there twice"),
         (["wine.csv", "--targets", " "], "--targets ' ': name the target columns"),
         (["wine.csv", "--write", "x.csv"], "--write x.csv: end its name with .yaml"),

@@ -218,7 +218,7 @@ def test_the_leaderboard_from_mlflow_alone_is_that_of_the_ledger(
         write_atomically(home.run(run.run_id) / "record.json", record.model_dump_json().encode())
         Ledger(home.ledger(experiment.name)).append(record)
         tracker.finished(run, record, home.run(run.run_id))
-    assert tracker.close([]) is None
+    assert tracker.close() is None
     home.ledger(experiment.name).rename(tmp_path / "ledger.jsonl")
     uri = f"sqlite:///{home.root / 'mlflow.db'}"
     tracked = mtlscale("leaderboard", uri, "--format", "csv")

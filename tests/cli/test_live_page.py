@@ -18,8 +18,9 @@ from command import refused
 
 from mtlscale.cli.commands.live_page import HOST, Watched, serving
 from mtlscale.config import Experiment, Run, fingerprint_with, load_experiment
-from mtlscale.execution.planning.status import PlanEntry, write_plan
+from mtlscale.execution.planning.status import write_plan
 from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.records.board import Wanted
 
 NAMES = {"accuracy": True}
 
@@ -77,7 +78,7 @@ def test_it_waits_and_then_shows_every_run_that_ends(
     assert json.loads(ask("/state.json")[1]) | {"said": ""} == {
         **{"results": "none", "runs": 0, "done": 0, "failed": 0, "diverged": 0, "left": 0, "last": "", "said": ""}
     }
-    write_plan(home, "quickstart", [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs])
+    write_plan(home, "quickstart", [Wanted.of(run) for run in runs])
     ledger = Ledger(home.ledger("quickstart"))
     ledger.append(ended(runs[0]))
     first = json.loads(ask("/state.json")[1])

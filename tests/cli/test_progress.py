@@ -8,16 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from listening import planned
 from rich.console import Console
 
 from mtlscale.cli.output.progress import EpochLog, ExperimentBar, result_text
 from mtlscale.config import Experiment, ResourceSpec, load_plugin
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution import Advanced, EpochEnded, Job, Noted, Options, Plan, PlannedRun, Recorder, RunEnded, execute
+from mtlscale.execution import Job, Options, execute
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.tuning.sweep import plan_sweep
-from mtlscale.records import Epoch, Home, Ledger
+from mtlscale.records import Epoch, Home
+from mtlscale.records.events import Advanced, EpochEnded, Noted, RunBegun, RunEnded
 from mtlscale.tracking.values import end_metrics
 from mtlscale.training import train
 
@@ -27,26 +29,24 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
 def test_a_run_with_two_phases_has_the_epochs_of_both(
     small: Callable[..., Experiment],
     uneven: Callable[..., PreparedData],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     load_plugin(EXAMPLE)
-    data, home = uneven(), Home(tmp_path)
+    data = uneven()
     searched = "{architecture: {name: searched_sharing, search_epochs: 2}, balancer: equal}"
     experiment = small(methods=f"[{searched}, mgda]", training="{epochs: 4}")
     first, second = experiment.runs(dict.fromkeys(experiment.data(), data.manifest.fingerprint))
-    todo = {run.run_id: PlannedRun(run, "new") for run in (first, second)}
     monkeypatch.setenv("MTLSCALE_PROGRESS", "lines")
     monkeypatch.setattr("mtlscale.cli.output.progress._TELL_SECONDS", 0.0)
     screen = io.StringIO()
     with ExperimentBar(Console(file=screen, width=200), experiment) as bar:
-        recorder = Recorder(todo, home, Ledger(home.ledger("small")), {}, bar)
-        bar.planned(Plan(experiment, tuple(todo.values()), {}, {first.data: data.manifest}), 1)
+        for event in (planned(first, second), RunBegun(first), RunBegun(second)):
+            bar.take(event)
         for phase, number in (("search", 1), ("search", 2), ("retrain", 1)):
-            recorder.take(EpochEnded(first.run_id, Epoch(phase=phase, epoch=number, train_loss={}, seconds=0.0)))
-        recorder.take(Advanced((second.run_id,), 3))
-        recorder.take(Noted(second.run_id, "its checkpoint was cut off"))
+            bar.take(EpochEnded(first.run_id, Epoch(phase=phase, epoch=number, train_loss={}, seconds=0.0)))
+        bar.take(Advanced((second.run_id,), 3))
+        bar.take(Noted(second.run_id, "its checkpoint was cut off"))
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("progress: ")]
     assert [line.split()[1] for line in told] == ["1/10", "2/10", "3/10", "6/10"]
     assert f"uneven · {second.method} · seed 0: its checkpoint was cut off" in screen.getvalue()
@@ -86,8 +86,9 @@ def test_a_file_gets_lines_of_epochs_and_a_terminal_none(
     for terminal in (False, True):
         screen = io.StringIO()
         with ExperimentBar(Console(file=screen, width=200, force_terminal=terminal), experiment) as bar:
-            bar.planned(Plan(experiment, (PlannedRun(run, "new"),), {}, {run.data: data.manifest}), 1)
-            bar.epoch(run, Epoch(epoch=1, train_loss={"a": 1.0}, seconds=0.0))
+            epoch = EpochEnded(run.run_id, Epoch(epoch=1, train_loss={"a": 1.0}, seconds=0.0))
+            for event in (planned(run), RunBegun(run), epoch):
+                bar.take(event)
         assert ("epoch 1 of 3, training loss 1" in screen.getvalue()) is not terminal
 
 
@@ -101,7 +102,7 @@ def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
     test = record.metrics["test"]
     told = [f"{task} {metric} {test[task][metric]:.4g}" for task, metric in record.main_metrics.items()]
     assert result_text(record) == " · ".join(told) and "c mse" in result_text(record)
-    keys = {key for key, _, _ in end_metrics(run, record)}
+    keys = {key for key, _, _ in end_metrics(record, 1)}
     assert "test.mse.c" in keys and not any(key.endswith(".mean") for key in keys)
     alike = record.model_copy(
         update={
@@ -110,7 +111,7 @@ def test_unlike_metrics_have_no_mean_in_progress_and_mlflow(
         }
     )
     assert result_text(alike) == "accuracy 65"
-    assert ("test.mean", 65.0, 1) in end_metrics(run, alike)
+    assert ("test.mean", 65.0, 1) in end_metrics(alike, 1)
     many = {f"task{index}": "accuracy" if index else "mse" for index in range(5)}
     values = {task: {metric: 1.0} for task, metric in many.items()}
     assert result_text(record.model_copy(update={"main_metrics": many, "metrics": {"test": values}})).endswith(
@@ -133,8 +134,8 @@ def test_a_failure_says_where_it_arose_and_how_to_see_the_rest(
 
     screen = io.StringIO()
     with ExperimentBar(Console(file=screen, width=60), small(methods="[flaky]", floors="[]")) as bar:
-        bar.planned(Plan(small(), (PlannedRun(run, "new"),), {}, {"uneven": data.manifest}), 1)
-        bar.finished(run, end.record)
+        for event in (planned(run), RunBegun(run), end):
+            bar.take(event)
     line = f"failed: flaky.py:7: ValueError: no [luck] today (mtlscale show {run.run_id[:8]})"
     assert line in screen.getvalue()
 
@@ -155,15 +156,16 @@ def test_a_search_speaks_every_so_often(
                 spoken.set()
 
     with ExperimentBar(Screen(file=screen, width=60), experiment) as bar:
-        bar.searching(plan, 1)
+        bar.take(plan.planned(1))
         assert spoken.wait(60)
-        trials = [planned.run for planned in plan.plan.todo]
-        bar.advanced(trials[0], trials[0].epochs)
+        trials = plan.plan.todo
+        bar.take(RunBegun(trials[0], is_trial=True))
+        bar.take(Advanced((trials[0].run_id,), trials[0].epochs))
         assert "1 of 3 trials" not in screen.getvalue()
         record = train(trials[0], load_prepared(data.folders["digits"]))
         score = plan.score(record)
         assert score is not None
-        bar.trial(trials[0], record, score)
+        bar.take(RunEnded(trials[0].run_id, record, score))
         line = bar._search_line()
     assert (
         line.startswith("  1 of 3 trials, ")
@@ -183,8 +185,9 @@ def test_the_last_counts_of_a_job_are_in_its_log(
     runs = list(experiment.runs({"uneven": data.manifest.fingerprint}))
     monkeypatch.setenv("MTLSCALE_PROGRESS", "lines")  # a line a second at most
     with ExperimentBar(Console(file=io.StringIO()), experiment) as bar:
-        bar.planned(Plan(experiment, tuple(PlannedRun(run, "new") for run in runs), {}, {"uneven": data.manifest}), 1)
+        bar.take(planned(*runs))
         for run in runs:
-            bar.finished(run, train(run, data))
+            bar.take(RunBegun(run))
+            bar.take(RunEnded(run.run_id, train(run, data)))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("progress: ")]
     assert lines[-1] == f"progress: {3 * len(runs)}/{3 * len(runs)} epochs, {len(runs)}/{len(runs)} runs"

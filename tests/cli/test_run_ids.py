@@ -14,8 +14,9 @@ from tracked import record_of, runs_of
 from mtlscale.cli.commands.runs import _report_end
 from mtlscale.cli.output.json_events import JsonEvents
 from mtlscale.config import Experiment, load_experiment
-from mtlscale.execution.planning.status import PlanEntry, write_plan
+from mtlscale.execution.planning.status import write_plan
 from mtlscale.records import Home, Ledger, RunRecord, best_run
+from mtlscale.records.board import Wanted
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def home(tmp_path: Path, experiment: Experiment, records: list[RunRecord]) -> Ho
     for record in records:
         Ledger(home.ledger("small")).append(record)
     runs = [run for run in runs_of(experiment) if run.method != "equal"]
-    write_plan(home, "small", [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs])
+    write_plan(home, "small", [Wanted.of(run) for run in runs])
     return home
 
 

@@ -11,10 +11,11 @@ import pytest
 from command import EVENTS, mtlscale
 
 from mtlscale.cli.output.json_events import JsonEvents, plain
-from mtlscale.cli.output.progress import Quiet
+from mtlscale.cli.output.progress import Errors
 from mtlscale.config import Experiment, Run
 from mtlscale.data import PreparedData
 from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.records.events import EpochEnded, Noted, RunBegun, RunEnded
 from mtlscale.training import train
 
 BROKEN = '''
@@ -96,15 +97,14 @@ def test_what_failed_is_told(
     run, record = ended(small, uneven)
     lost = record.model_copy(update={"status": "failed", "error": "no luck"})
     lines = JsonEvents()
-    lines.note("hear")
-    lines.epoch(run, record.epochs[0])
-    lines.finished(run, lost)
+    told = (RunBegun(run), Noted("", "hear"), EpochEnded(run.run_id, record.epochs[0]), RunEnded(run.run_id, lost))
+    for event in told:
+        lines.take(event)
     found = events(capsys.readouterr().out)
     assert [one["event"] for one in found] == ["note", "started", "epoch", "failed"] and found[-1]["error"] == "no luck"
-    quiet = Quiet()
-    quiet.note("hear")
-    quiet.finished(run, record)
-    quiet.finished(run, lost)
+    quiet = Errors()
+    for event in (*told, RunEnded(run.run_id, record)):
+        quiet.take(event)
     out, error = capsys.readouterr()
     assert not out and error == f"uneven · equal · seed 0: failed: no luck (mtlscale show {run.run_id[:8]})\n"
 

@@ -42,6 +42,22 @@ class Mine(Balancer):
         ({"methods": "[pc_grad]"}, "did you mean pcgrad?"),
         ({"methods": "[zzz]"}, "; `mtlscale list methods` has all"),
         ({"methods": "stl"}, "small.yaml:4: methods: should be a list, such as [stl, equal, mgda]"),
+        (
+            {"methods": "[[stl, equal]]"},
+            "methods.0: should be a name, or a mapping such as {name: mgda}, not ['stl', 'eq",
+        ),
+        ({"methods": "[null]"}, "methods.0: should be a name, or a mapping such as {name: mgda}, not nothing"),
+        ({"datasets": "[1]"}, "datasets.0: should be a name, or a mapping such as {name: digits}, not 1"),
+        ({"methods": "[{name: mgda, lr: 0.1}]"}, "lr is no option of mgda; write `training: {lr: 0.1}`"),
+        ({"methods": "[{name: mgda, dropout: 0.1}]"}, "dropout is no option of mgda; write `model: {dropout: 0.1}`"),
+        (
+            {"search": "{space: {training.lr: {low: 1, high: 2, log: true}}}"},
+            "training.lr.log: it is called scale here",
+        ),
+        (
+            {"datasets": "[{name: table, options: {targets: [target]}}]"},
+            "targets = ['target'] should be a mapping, such as {KEY: VALUE}",
+        ),
         ({"seeds": "3"}, "small.yaml:5: seeds: should be a list, such as [0, 1, 2]"),
         ({"training": "5"}, "training: should be a mapping, such as {epochs: 5}, not 5"),
         ({"training": "{learning_rate: 1}"}, "unknown key training.learning_rate: it is called lr here"),
@@ -96,6 +112,13 @@ def test_a_wrong_setting_of_the_command_line_is_said_to_be_there(experiment_file
         (["run", "x.yaml", "--seed", "3"], "write --set seeds=[3]"),
         (["run", "x.yaml", "--gpus", "1"], "write --set resources.gpus_per_worker=1"),
         (["show", "x", "--epochs", "3"], "no such option: --epochs; `mtlscale show --help` shows what it has"),
+        (["list", "keys", "training.epoch"], "did you mean epochs or steps_per_epoch?; `mtlscale list keys training` "),
+        (["list", "keys", "training.epochs"], "it is a key of training; `mtlscale list keys training` shows all"),
+        (["run", "quickstart", "--set", "methods[0]=mgda"], "entries of a list are named by dots, methods.0=mgda"),
+        (["predict", "a", "b", "--batch-size", "0"], "'--batch-size': should be greater than or equal to 1, not '0';"),
+        (["work", "x.yaml", "--task", "first"], ": should be a whole number, not 'first'; `mtlscale work --help`"),
+        (["submit", "x.yaml", "--fast"], "no such option: --fast; `mtlscale run` has it"),
+        (["logs", "x", "--json"], "`mtlscale prepare` and 7 more have it; `mtlscale logs --help`"),
         (["show", "x", "--jsn"], "no such option: --jsn; did you mean --json?"),
         (["rnu"], "Did you mean 'run'?"),
         (["run"], "Missing argument 'experiment'; `mtlscale run --help`"),
@@ -104,6 +127,18 @@ def test_a_wrong_setting_of_the_command_line_is_said_to_be_there(experiment_file
 )
 def test_a_mistaken_command_is_one_line(arguments: list[str], message: str) -> None:
     assert message in refused(*arguments)
+
+
+def test_an_experiment_file_of_another_ending_and_several_rows_are_named(
+    experiment_file: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = experiment_file()
+    monkeypatch.chdir(path.parent)
+    for name in ("small.yml", "Small.yaml", "SMALL.YAML"):
+        assert refused("run", name) == f"experiment file {name} does not exist; did you mean small.yaml?"
+    assert refused("run", "small") == "unknown experiment 'small': did you mean small.yaml?"
+    several = refused("run", path, "--dry-run", "--home", tmp_path / "home", "--only", "stl,equal")
+    assert several == "--only stl,equal: small has no such method; several are written --only stl --only equal"
 
 
 def test_a_command_without_anything_shows_its_help() -> None:

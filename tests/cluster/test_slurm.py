@@ -99,7 +99,7 @@ def test_eight_tasks_train_every_run_once_though_three_are_killed(tmp_path: Path
     )  # fmt: skip
     assert alone.returncode == 0, alone.stderr
     assert results(tmp_path / "home") == results(tmp_path / "alone") and len(results(tmp_path / "home")) == RUNS
-    assert not list((tmp_path / "home").glob("experiments/*.task*")), "leases are given back"
+    assert not list((tmp_path / "home").glob("experiments/*.task*")), "locks are given back"
     assert Home(tmp_path / "home").root.is_dir()
 
 

@@ -10,7 +10,7 @@ import pytest
 from mtlscale.config import Experiment, UserError, load_experiment, load_plugin
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.data.readers.prepared import read_manifest
-from mtlscale.execution.finding.own_records import own_records
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.execution.planning.plan import Datasets, make_plan
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger
@@ -140,15 +140,15 @@ def test_data_that_name_an_edited_metric_are_other_data_to_a_run(tmp_path: Path,
             record = train(run, load_prepared(data.folders["counted"]))
             assert record.metrics["test"]["a"]["hits"] == int(record.metrics["test"]["a"]["hits"]) > 10
             Ledger(home.ledger("small")).append(record)
-        assert [one.state for one in make_plan(experiment, [run], home.ledger("small"), home, data).runs] == ["done"]
-        assert [record.run_id for record in own_records(experiment, home).records] == [run.run_id]
+        assert not make_plan(experiment, [run], home.ledger("small"), home, data).todo
+        assert [record.run_id for record in own_board(experiment, home).records] == [run.run_id]
         return experiment, data, run.run_id
 
     _, before, first = planned()
     assert planned()[2] == first
     metric(tmp_path, code="EDITED = 1")
     load_experiment(path)
-    assert not own_records(load_experiment(path), home).records  # what the old text measured is no result of the new
+    assert not own_board(load_experiment(path), home).records  # what the old text measured is no result of the new
     _, after, second = planned()
     assert second != first and before.folders == after.folders
     assert read_manifest(after.folders["counted"]).fingerprint == after.fingerprints["counted"].partition("+")[0]

@@ -9,7 +9,7 @@ import pytest
 
 from mtlscale.config import SHIPPED, Experiment, UserError, load_experiment
 from mtlscale.data.readers.prepared import load_prepared
-from mtlscale.execution.finding.own_records import own_records
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.execution.planning.plan import Datasets, make_plan
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, Ledger
@@ -63,12 +63,12 @@ def test_records_of_some_splits_are_reported_before_the_others_are_there(small: 
     data = prepared(experiment, home.root)
     runs = list(experiment.runs(data.fingerprints))
     ledger = Ledger(home.ledger(experiment.name))
-    assert own_records(experiment, home).records == ()
+    assert own_board(experiment, home).records == ()
     record = train(runs[1], load_prepared(data.folders[runs[1].data]))
     ledger.append(record)
-    assert [found.seed for found in own_records(experiment, home).records] == [1]
+    assert [found.seed for found in own_board(experiment, home).records] == [1]
     plan = make_plan(experiment, runs, ledger.path, home, data)
-    assert [planned.state for planned in plan.runs] == ["new", "done", "new"]
+    assert [plan.board.state(one) for one in plan.board.wanted] == ["new", "done", "new"]
     assert plan.steps(runs[0]) == 2
 
 

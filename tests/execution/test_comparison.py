@@ -14,7 +14,8 @@ import yaml
 import mtlscale
 from mtlscale.config import UserError, load_experiment
 from mtlscale.execution.preparing.arrays import joined, write_table
-from mtlscale.execution.runner import plan
+from mtlscale.execution.rehearsal.dry_run import plan
+from mtlscale.records import Home
 
 ROWS = 80
 RNG = np.random.default_rng(0)
@@ -47,8 +48,8 @@ def test_a_comparison_is_an_experiment_file_of_the_same_table(tmp_path: Path, lo
         **SMALL, "seeds": [0], "training": {"epochs": 1, "batch_size": 32, "lr": 1e-3},
     }  # fmt: skip
     (tmp_path / "wine.yaml").write_text(yaml.safe_dump(spec))
-    planned = plan(load_experiment(tmp_path / "wine.yaml"), home=tmp_path / "home")
-    assert [run.run.run_id for run in planned.runs] == [record.run_id for record in results.records]
+    planned = plan(load_experiment(tmp_path / "wine.yaml"), Home(tmp_path / "home"))
+    assert [one.run_id for one in planned.board.wanted] == [record.run_id for record in results.records]
     assert not planned.todo
 
     again = mtlscale.compare(X, Y, ["stl", "equal"], name="wine", home=tmp_path / "home", **SMALL)
@@ -90,7 +91,13 @@ def test_arrays_series_and_mappings_become_columns(tmp_path: Path) -> None:
         (X.assign(alcohol=1), Y, {}, "compare: column 'alcohol' is in X and in Y; drop it from X, or rename it"),
         (np.zeros((ROWS, 2, 3)), Y, {}, "compare: X has the shape [80, 2, 3]; give it a row per sample"),
         (scipy.sparse.eye(ROWS).tocsr(), Y, {}, "compare: X is a sparse matrix; pass X.toarray()"),
-        (X.assign(bad=[1, "a"] * 40), Y, {}, "compare: X is no table: "),
+        (X.assign(bad=[1, "a"] * 40), Y, {}, "compare: column 'bad' of X has values of several kinds, such as texts"),
+        (X.assign(bad=1j), Y, {}, "compare: X is no table: "),
+        (pd.concat([X, X[["ash"]]], axis=1), Y, {}, "compare: X has two columns named 'ash'; rename or drop one"),
+        (X, Y, {"targets": ["grower"]}, "compare: targets should be a mapping, such as {'y': 'class'}, not ['grower']"),
+        (X, Y, {"options": ["group"]}, "compare: options should be a mapping, such as {'group': 'patient'}, not"),
+        (X, Y, {"training": "fast"}, "compare: training should be a mapping, such as {'epochs': 5}, not 'fast'"),
+        (X, Y.loc[[7, *range(7), *range(8, ROWS)]], {}, "compare: row 1 is 0 in X and 7 in Y; pass Y.loc[X.index]"),
         (X[:0], Y[:0], {}, "compare: X has no row"),
         (X[[]], Y, {}, "compare: X has no column"),
         (X, Y, {"targets": {"growr": "class"}}, "compare: targets: Y has no column 'growr'; did you mean grower?"),

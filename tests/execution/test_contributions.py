@@ -13,9 +13,9 @@ import pytest
 import yaml
 from command import mtlscale, refused
 
+from mtlscale.api.submission.validate import check
+from mtlscale.api.submission.write import contribute
 from mtlscale.config import Experiment, UserError, load_experiment, read_settings
-from mtlscale.execution.submission.validate import check
-from mtlscale.execution.submission.write import contribute
 from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.submission_schema import in_lines, records_hash, write_records
 from mtlscale.training import train
@@ -76,7 +76,7 @@ def test_a_number_that_was_made_up_passes_until_its_run_is_done_once_more(exampl
             record["metrics"]["test"]["digit3"]["accuracy"] = 99.0
 
     change_records(example, better)
-    from mtlscale.execution.submission.validate import stated
+    from mtlscale.api.submission.validate import stated
 
     checked = check(example)
     assert all("leaderboard" in str(problem) for problem in checked.problems) and checked.problems

@@ -9,8 +9,9 @@ import pytest
 
 from mtlscale.config import Experiment, ResourceSpec, load_plugin
 from mtlscale.data.readers.prepared import load_prepared
-from mtlscale.execution import Job, Options, RunEnded, execute
+from mtlscale.execution import Job, Options, execute
 from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.records.events import RunEnded
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "shapes.py"
 

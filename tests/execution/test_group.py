@@ -14,10 +14,11 @@ from ray.train import Result
 
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data.readers.prepared import PreparedData
-from mtlscale.execution import Job, Noted, Options, RunEnded
+from mtlscale.execution import Job, Options
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.workers.group import execute_groups
 from mtlscale.records import read_record
+from mtlscale.records.events import Noted, RunEnded
 from mtlscale.training import Trainer, train
 
 pytestmark = pytest.mark.ray

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from command import mtlscale, refused
 
-from mtlscale.execution.submission import sandbox
-from mtlscale.execution.submission.validate import check
+from mtlscale.api.submission import sandbox
+from mtlscale.api.submission.validate import check
 from mtlscale.records.submission_schema import MOST_LINES, records_hash
 
 EXAMPLE = Path(__file__).parents[2] / "results" / "digits_few_labels"
@@ -231,7 +231,7 @@ import sys
 from pathlib import Path
 from mtlscale.config import load_experiment, read_settings
 from mtlscale.execution.preparing.prepare import prepare
-from mtlscale.execution.submission.write import contribute
+from mtlscale.api.submission.write import contribute
 from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.records import Home, Ledger
 from mtlscale.training import train

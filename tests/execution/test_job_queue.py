@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from mtlscale.execution import EpochEnded, Job, Noted, RunEnded
+from mtlscale.execution import Job
 from mtlscale.execution.faults.dumps import WorkerLocation
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun
 from mtlscale.records import RunRecord
+from mtlscale.records.events import EpochEnded, Noted, RunEnded
 
 PLACE = WorkerLocation("node", 1, "file")
 

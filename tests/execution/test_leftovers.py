@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.execution import Silent, temp_files
+from mtlscale.execution import temp_files
 from mtlscale.execution.ownership import LEFT_SECONDS, driving
+from mtlscale.execution.sinks import Sinks
 from mtlscale.records import Home, clear_temporaries
 
 # Is killed while it writes: a file of a home folder, and its own in the temporary folder.
@@ -62,10 +63,10 @@ def test_half_written_files_go_when_a_driver_starts(tmp_path: Path) -> None:
     for name in (".gitignore", ".env.local"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
-    with driving("small", home, Silent(), wait=True):
+    with driving("small", home, Sinks(), wait=True):
         pass
     left = {path.name.rsplit(".", 1)[0] for path in tmp_path.rglob(".*")}
-    assert left == {".leaderboard.md", "", ".env", ".lease"}  # the lock of the lease stays
+    assert left == {".leaderboard.md", "", ".env"}
 
 
 def test_whoever_alone_writes_in_a_folder_clears_it_at_once(tmp_path: Path) -> None:

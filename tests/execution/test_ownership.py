@@ -16,30 +16,56 @@ from pathlib import Path
 import psutil
 import pytest
 from command import mtlscale, refused
+from listening import Listening, board_of
 from processes import run_workers, wait_until_gone
 from tracked import give_database
 
+from mtlscale.api import run
 from mtlscale.config import Experiment, Run, UserError, load_experiment
 from mtlscale.data import PreparedData
 from mtlscale.data.readers.prepared import load_prepared
-from mtlscale.execution import Batched, Event, ExperimentStatus, Interrupted, Job, Options, RunEnded, Silent, execute
+from mtlscale.execution import Batched, Interrupted, Job, Options, execute
 from mtlscale.execution.ownership import driving
 from mtlscale.execution.preparing.prepare import prepare
-from mtlscale.execution.runner import run
-from mtlscale.execution.stopping import deaf_children
+from mtlscale.execution.sinks import Sinks
+from mtlscale.execution.stopping import DoneCount, deaf_children
 from mtlscale.execution.workers.worker import failed
-from mtlscale.records import Home, Ledger, holder_of
+from mtlscale.records import Home, Ledger, RunRecord, holder_of
+from mtlscale.records.events import Event, Planned, RunEnded, Watching
 from mtlscale.tracking import Tracker
 
 HOLDS = """
 import sys
 from pathlib import Path
-from mtlscale.execution import Silent
+from mtlscale.execution.sinks import Sinks
 from mtlscale.execution.ownership import driving
 from mtlscale.records import Home
-with driving(sys.argv[2], Home(Path(sys.argv[1])), Silent(), wait=True):
+with driving(sys.argv[2], Home(Path(sys.argv[1])), Sinks(), wait=True):
     print("holds", flush=True)
     sys.stdin.read()
+"""
+
+# Starts twenty experiments, each at the same moment as a second process, and runs what is not done.
+STARTS_OFTEN = """
+import os, sys, time
+from pathlib import Path
+from mtlscale.execution import ownership
+from mtlscale.execution.sinks import Sinks
+from mtlscale.records import Home
+ownership.LOOK_SECONDS = 0.02
+home, me, other = Home(Path(sys.argv[1])), sys.argv[2], sys.argv[3]
+for name in (f"small{number}" for number in range(20)):
+    (home.root / f"{name}.{me}").touch()
+    while not (home.root / f"{name}.{other}").exists():
+        pass
+    with ownership.driving(name, home, Sinks(), wait=True):
+        driving = home.root / f"{name}.driving"
+        os.close(os.open(driving, os.O_CREAT | os.O_EXCL))
+        if not home.ledger(name).exists():
+            time.sleep(0.01)
+            with home.ledger(name).open("a") as file:
+                print(me, file=file)
+        driving.unlink()
 """
 
 
@@ -53,21 +79,6 @@ def other_driver(home: Path, name: str = "small") -> Iterator[subprocess.Popen[s
             yield process
         finally:
             process.kill()
-
-
-class Listening(Silent):
-    def __init__(self, once_watching: Callable[[], object] = lambda: None) -> None:
-        self.once_watching = once_watching
-        self.notes: list[str] = []
-        self.standings: list[ExperimentStatus] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def watching(self, status: ExperimentStatus) -> None:
-        self.standings.append(status)
-        once, self.once_watching = self.once_watching, lambda: None
-        once()
 
 
 def files(folder: Path) -> set[str]:
@@ -89,20 +100,52 @@ def test_no_wait_is_one_line_and_writes_nothing(
 
 
 def test_whoever_waits_goes_on_when_the_other_ends_or_dies(tmp_path: Path) -> None:
-    home, watcher = Home(tmp_path), Listening()
+    home, once = Home(tmp_path), [lambda: None]
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Watching):
+            act, once[0] = once[0], lambda: None
+            act()
+
+    watcher = Listening(watch)
     with other_driver(tmp_path) as first:
-        watcher.once_watching = threading.Thread(target=first.communicate, args=("",)).start
-        with driving("small", home, watcher, wait=True):
+        once[0] = threading.Thread(target=first.communicate, args=("",)).start
+        with driving("small", home, Sinks(watcher), wait=True):
             assert first.wait(timeout=100) is not None and holder_of(home.experiment("small")) is not None
     assert holder_of(home.experiment("small")) is None
     watched, on = watcher.notes
     assert f"small is being run by process {first.pid} on " in watched and "Ctrl-C leaves it alone" in watched
-    assert on == f"process {first.pid} has ended; going on with what it has left" and watcher.standings
+    assert on.startswith(f"process {first.pid} on ") and on.endswith(" has ended; going on with what it has left")
+    assert watcher.watched
     with other_driver(tmp_path) as second:
-        watcher.once_watching = second.kill
-        with driving("small", home, watcher, wait=True):
+        once[0] = second.kill
+        with driving("small", home, Sinks(watcher), wait=True):
             pass
     assert f"small was left by process {second.pid} on " in watcher.notes[-1] and "taken over" in watcher.notes[-1]
+
+
+def test_a_driver_whose_lock_is_lost_leaves_the_experiment_to_the_next(tmp_path: Path) -> None:
+    with driving("small", Home(tmp_path), Sinks(), wait=True) as owner:
+        owner.check()
+        (tmp_path / "experiments" / "small" / ".lock").unlink()
+        with other_driver(tmp_path) as other, pytest.raises(UserError, match=f"was taken over by process {other.pid} "):
+            while other.poll() is None:
+                owner.check()
+                time.sleep(0.05)
+
+
+def test_of_two_processes_that_start_twenty_experiments_at_once_one_runs_each(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", STARTS_OFTEN, str(tmp_path)]
+    with subprocess.Popen([*command, "a", "b"]) as first, subprocess.Popen([*command, "b", "a"]) as second:
+        try:
+            assert (first.wait(100), second.wait(100)) == (0, 0)
+        finally:
+            first.kill()
+            second.kill()
+    ledgers = [Home(tmp_path).ledger(f"small{number}").read_text() for number in range(20)]
+    assert all(text in ("a\n", "b\n") for text in ledgers)
 
 
 @pytest.fixture
@@ -115,10 +158,10 @@ def heard() -> Iterator[None]:
 
 def test_ctrl_c_leaves_the_other_alone(tmp_path: Path, heard: None) -> None:
     with other_driver(tmp_path) as other:
-        listening = Listening(lambda: os.kill(os.getpid(), signal.SIGINT))
+        listening = Listening(lambda event: isinstance(event, Watching) and os.kill(os.getpid(), signal.SIGINT))
         with (
             pytest.raises(Interrupted, match=f"small goes on in process {other.pid} ") as stop,
-            driving("small", Home(tmp_path), listening, wait=True),
+            driving("small", Home(tmp_path), Sinks(listening), wait=True),
         ):
             pass
         assert stop.value.status == 130 and other.poll() is None
@@ -128,20 +171,20 @@ def test_ctrl_c_leaves_the_other_alone(tmp_path: Path, heard: None) -> None:
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
 def test_a_signal_that_something_swallowed_is_raised_again(name: str, tmp_path: Path) -> None:
     number = getattr(signal, name)
-    with pytest.raises(Interrupted) as stop, driving("small", Home(tmp_path), Silent(), wait=True) as owner:
+    with pytest.raises(Interrupted) as stop, driving("small", Home(tmp_path), Sinks(), wait=True) as owner:
         with contextlib.suppress(KeyboardInterrupt):
             os.kill(os.getpid(), number)
             time.sleep(10)
         owner.check()
     assert stop.value.status == 128 + number and "the same command resumes" in str(stop.value)
-    assert not (tmp_path / "experiments" / "small" / "lease.json").exists()
+    assert not (tmp_path / "experiments" / "small" / "driver.json").exists()
 
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path: Path) -> None:
     """As SIGHUP below `nohup`."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with driving("small", Home(tmp_path), Silent(), wait=True):
+        with driving("small", Home(tmp_path), Sinks(), wait=True):
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -165,11 +208,11 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path
-from mtlscale.execution import Silent
+from mtlscale.execution.sinks import Sinks
 from mtlscale.execution.ownership import driving
 from mtlscale.records import Home, write_atomically
 home = Home(Path(sys.argv[1]))
-with driving("small", home, Silent(), wait=True):
+with driving("small", home, Sinks(), wait=True):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
     write_atomically(home.root / "x", bytes(2000))
 """
@@ -183,7 +226,7 @@ def test_a_home_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "home").touch()
     with (
         pytest.raises(UserError, match=r"home.* cannot be written \(Not a directory\); choose another --home"),
-        driving("small", Home(tmp_path / "home"), Silent(), wait=True),
+        driving("small", Home(tmp_path / "home"), Sinks(), wait=True),
     ):
         pass
 
@@ -204,11 +247,27 @@ def train(jobs: Sequence[Job | Batched], order: list[str]) -> Iterator[Event]:
             yield RunEnded(part.run.run_id, left_by(part.run, part.folder, "mine"))
 
 
-def left_by(run: Run, folder: Path, who: str) -> object:
+def left_by(run: Run, folder: Path, who: str) -> RunRecord:
     record = failed(run, who).model_copy(update={"status": "finished", "experiment": who})
     folder.mkdir(parents=True)
     (folder / "record.json").write_text(record.model_dump_json())
     return record
+
+
+def test_an_interruption_says_how_many_runs_are_done(three: list[Job], tmp_path: Path) -> None:
+    board = board_of(*(job.run for job in three))
+    board.know(failed(three[0].run, "it"))
+    done = DoneCount()
+    with (
+        pytest.raises(Interrupted, match=r"^interrupted: 1 of 3 runs are done; the same command resumes$") as stop,
+        done,
+        driving("small", Home(tmp_path), Sinks(), wait=True),
+    ):
+        done.take(Planned("small", board, 1, 3))
+        board.know(left_by(three[1].run, three[1].folder, "me"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    assert stop.value.status == 143
 
 
 def test_runs_that_two_experiments_share_are_trained_by_whoever_claimed_them_first(
@@ -218,10 +277,8 @@ def test_runs_that_two_experiments_share_are_trained_by_whoever_claimed_them_fir
     stl, _, mgda = three
     folder, order, told = tmp_path / "experiments" / "other", list[str](), Listening()
     with other_driver(tmp_path, "other") as other:
-        token = json.loads((folder / "lease.json").read_text())["token"]
-        claimed = [stl.run.run_id, mgda.run.run_id]
-        (folder / "claim.json").write_text(json.dumps({"token": token, "runs": claimed}))
-        with driving("small", Home(tmp_path), told, wait=True) as owner:
+        (folder / "claim.json").write_text(json.dumps([stl.run.run_id, mgda.run.run_id]))
+        with driving("small", Home(tmp_path), Sinks(told), wait=True) as owner:
             events = owner.claimed_jobs([Batched((stl, mgda)), three[1]], lambda jobs: train(jobs, order))
             first = next(events)
             assert isinstance(first, RunEnded) and order == ["equal"]
@@ -243,7 +300,7 @@ def test_two_drivers_train_every_run_once(
 ) -> None:
     """Start the second one, this process, as soon as the first has the experiment, before its worker has come up.
 
-    Which of them gets it where both ask at once is told in tests/records/test_lease.py.
+    Which of them gets it where both ask at once is told in tests/records/test_driver_lock.py.
     """
     import ray
 
@@ -298,7 +355,7 @@ def test_sigterm_ends_in_good_order_and_the_same_command_goes_on(
     before = {run_id: record.finished for run_id, record in ledger.latest().items()}
     assert told == f"mtlscale: interrupted: {len(before)} of 4 runs are done; the same command resumes\n"
     wait_until_gone(processes)
-    assert not (home / "experiments" / "small" / "lease.json").exists()
+    assert not (home / "experiments" / "small" / "driver.json").exists()
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
 
     def states() -> set[str]:
@@ -328,7 +385,7 @@ def test_a_run_that_ended_unheard_is_told_to_mlflow_by_the_next_driver(
     job = Job(one_run, prepared.folder, home.run(one_run.run_id))
     ended = list(execute(job, Options(experiment.resources)))[-1]  # as its worker does
     assert isinstance(ended, RunEnded) and ended.record.status == "finished"
-    assert tracker.close([], "KILLED") is None
+    assert tracker.close("KILLED") is None
     client = mlflow.MlflowClient(tracking_uri=home.tracking_uri)
     place = client.get_experiment_by_name("small").experiment_id
     assert {one.info.status for one in client.search_runs([place])} == {"KILLED"}

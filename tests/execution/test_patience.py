@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from mtlscale.config import ResourceSpec
-from mtlscale.execution import Noted
 from mtlscale.execution.cluster import local_ray
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.faults.failures import StartTimeout
 from mtlscale.execution.workers import rendezvous
+from mtlscale.records.events import Noted
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from listening import Listening, board_of
 
 from mtlscale.config import Experiment, Run, UserError, load_plugin
 from mtlscale.data import PreparedData
-from mtlscale.execution import Datasets, Plan, Silent, make_plan, own_records
-from mtlscale.execution.runner import prepare_data
-from mtlscale.records import Epoch, Home, Ledger, RunRecord, write_atomically
+from mtlscale.execution import Datasets, Plan, make_plan, own_board
+from mtlscale.execution.preparing.experiment_data import prepare_data
+from mtlscale.execution.sinks import Sinks
+from mtlscale.records import Epoch, EpochFile, Home, Ledger, write_atomically
 from mtlscale.report.results import Results
 from mtlscale.training import train
 
@@ -43,7 +45,7 @@ def test_epochs_and_steps_are_those_of_all_phases(
         training="{epochs: 3, batch_size: 16}",
     )
     run = run_of(experiment, data)
-    plan = Plan(experiment, (), {}, {run.data: data.manifest})
+    plan = Plan(experiment, board_of(run), Datasets({}, {run.data: data.manifest}))
     record = train(run, data)
     assert (run.epochs, plan.steps(run)) == (epochs, record.steps) and record.status == "finished"
     assert [run.epochs_behind(epoch.phase, epoch.epoch) for epoch in record.epochs] == list(range(1, epochs + 1))
@@ -52,13 +54,9 @@ def test_epochs_and_steps_are_those_of_all_phases(
 def test_who_watches_hears_which_data_set_is_prepared_and_where(
     small: Callable[..., Experiment], tmp_path: Path
 ) -> None:
-    heard: list[tuple[str, Path]] = []
-
-    class Watching(Silent):
-        def prepared(self, dataset: str, folder: Path) -> None:
-            heard.append((dataset, folder))
-
-    data = prepare_data(small(), Home(tmp_path), None, False, Watching())
+    listening = Listening()
+    data = prepare_data(small(), Home(tmp_path), None, False, Sinks(listening))
+    heard = listening.prepared
     assert heard == list(data.folders.items()) and [name for name, _ in heard] == ["uneven"]
 
 
@@ -70,12 +68,12 @@ def test_a_share_of_the_samples_is_a_share_of_the_steps(
     experiment = small(methods="[equal, meta_weighting]", datasets=f"[{{name: uneven, train: 0.4, {options}}}]")
     data = uneven(shared=shared)
     prepared = Datasets.prepare(experiment, lambda name: data.folder)
-    plan = Plan(experiment, (), prepared.folders, prepared.manifests)
+    plan = Plan(experiment, board_of(), prepared)
     for run in experiment.runs(prepared.fingerprints):
         assert run.data == "uneven 40 %"
         record = train(run, data)
         assert record.status == "finished" and record.steps <= plan.steps(run) <= 1.5 * record.steps
-        whole = Plan(experiment, (), {}, {run.data: data.manifest}).steps(run)
+        whole = Plan(experiment, board_of(), Datasets({}, {run.data: data.manifest})).steps(run)
         assert plan.steps(run) < whole
 
 
@@ -112,45 +110,36 @@ def test_an_epoch_without_a_phase_is_of_the_only_one(
     assert run.epochs_behind(epoch.phase, epoch.epoch) == 2
 
 
-def test_of_many_runs_the_epochs_stay_in_the_ledger(
-    small: Callable[..., Experiment],
-    uneven: Callable[..., PreparedData],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_board_joins_what_is_wanted_with_what_is_known(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData], tmp_path: Path
 ) -> None:
-    """And the report that is written of them is the same, curves and all."""
-    from mtlscale.execution.finding import own_records as readers
-    from mtlscale.execution.planning import plan as module
-
+    """Rows come without epochs; the report reads those of the runs that it draws."""
     experiment, home = small(methods="[stl, equal, uncertainty]", seeds="[0, 1]"), Home(tmp_path)
     data = uneven()
     datasets = Datasets({"uneven": data.folder}, {"uneven": data.manifest})
     runs, ledger = list(experiment.runs(datasets.fingerprints)), Ledger(home.ledger("small"))
     trained = [train(run, data) for run in runs[:-1]]
+    rows = [record.model_copy(update={"epochs": []}) for record in trained]
     for record in trained[:-1]:
         ledger.append(record.model_copy(update={"status": "failed", "error": "once", "metrics": {}}))
         ledger.append(record)
+        EpochFile(home.run(record.run_id)).take(record.epochs)
     other = trained[-1].model_copy(update={"experiment": "another", "method": "its label"})  # finished elsewhere
     write_atomically(home.run(other.run_id) / "record.json", other.model_dump_json().encode())
 
-    def planned() -> Plan:
-        return make_plan(experiment, runs, ledger.path, home, datasets)
+    board = make_plan(experiment, runs, ledger.path, home, datasets).board
+    assert [board.state(one) for one in board.wanted] == ["done"] * 5 + ["new"]
+    assert [one.run for one in board.missing] == runs[-1:]
+    assert list(board.unlisted()) == rows[-1:] and board.records == tuple(rows)
+    assert (board.counts.total, board.counts.finished, board.counts.left) == (6, 5, 1)
+    board.take(rows[-1])
+    assert own_board(experiment, home).records == tuple(rows) and not list(board.unlisted())
 
-    assert [one.state for one in planned().runs] == ["done"] * 5 + ["new"]
-    assert list(planned().unlisted()) == [trained[-1]]
-    assert list(planned().records().values()) == trained
-    ledger.append(trained[-1])
-    assert own_records(experiment, home).records == tuple(trained)
-
-    def report(records: tuple[RunRecord, ...]) -> tuple[str, list[str]]:
-        (home.experiment("small") / "report.json").unlink(missing_ok=True)
-        files = Results(experiment, records, home.experiment("small")).write_report()
-        return files["html"].read_text(), sorted(files)
-
-    whole = report(own_records(experiment, home).records)
-    assert "Training loss" in whole[0]
-    for place in (module, readers):
-        monkeypatch.setattr(place, "MANY", 2)
-    bare = [record.model_copy(update={"epochs": []}) for record in trained]
-    assert list(planned().records().values()) == bare and own_records(experiment, home).records == tuple(bare)
-    assert report(tuple(bare)) == whole
+    results = Results(experiment, board.records, home.experiment("small"))
+    assert results.epochs(runs[0].run_id) == trained[0].epochs
+    page = results.write_report()["html"].read_text()
+    assert "Training loss" in page
+    for run in runs:
+        (home.run(run.run_id) / "epochs.jsonl").unlink(missing_ok=True)
+    (home.experiment("small") / "report.json").unlink()
+    assert "Training loss" not in results.write_report()["html"].read_text()

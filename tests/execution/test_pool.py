@@ -11,8 +11,9 @@ import ray
 
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data.readers.prepared import PreparedData
-from mtlscale.execution import Job, Noted, Options, RunEnded, execute_pool
+from mtlscale.execution import Job, Options, execute_pool
 from mtlscale.execution.faults import busy_machine
+from mtlscale.records.events import Noted, RunEnded
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 

@@ -13,8 +13,9 @@ import pytest
 
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data.readers.prepared import PreparedData
-from mtlscale.execution import Job, Options, RunEnded, execute_pool
+from mtlscale.execution import Job, Options, execute_pool
 from mtlscale.execution.faults.post_mortem import Birth, cause_of_death, first_line, in_one_line, node_died
+from mtlscale.records.events import RunEnded
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 WORKER = """

@@ -17,16 +17,19 @@ from command import mtlscale, refused
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mtlscale.api import run, sweep
+from mtlscale.api.sources import sources_of
 from mtlscale.cli.commands.live_page import Watched
 from mtlscale.cli.options import only
 from mtlscale.config import Experiment, Run, UserError, load_experiment
-from mtlscale.execution import Silent, run
-from mtlscale.execution.finding.result_sources import sources_of
-from mtlscale.execution.planning.status import PLAN, PlanEntry, write_plan
-from mtlscale.execution.runner import plan, plan_runs, prepare_data, sweep
-from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep
+from mtlscale.execution.planning.check import plan_runs
+from mtlscale.execution.planning.plan import Plan
+from mtlscale.execution.planning.status import PLAN, write_plan
+from mtlscale.execution.preparing.experiment_data import prepare_data
+from mtlscale.execution.rehearsal.dry_run import plan
+from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep, winners
 from mtlscale.execution.workers.worker import failed
-from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.records import Home, Ledger, RunRecord, Wanted, write_atomically
 from mtlscale.report.results import Results
 from mtlscale.report.sweeps.sweeps import Sweep
 
@@ -112,17 +115,16 @@ def ended(run: Run) -> RunRecord:
 
 
 def trials_left(experiment: Experiment, home: Home) -> list[Run]:
-    the_plan = plan(experiment, home=home)
-    return [planned.run for planned in the_plan.plan.todo] if isinstance(the_plan, SweepPlan) else []
+    the_plan = plan(experiment, home)
+    return the_plan.plan.todo if isinstance(the_plan, SweepPlan) else []
 
 
 def runs_left(experiment: Experiment, home: Home) -> list[Run]:
     """The runs that `mtlscale run` would train now, after the trials of its search, which end at once."""
     leave(trials_left(experiment, home), home)
-    data = prepare_data(experiment, home, None, False, Silent())
-    winners = {} if experiment.search is None else sweep(experiment, home=home).winners()
-    runs = list(experiment.runs(data.fingerprints, winners))
-    return [planned.run for planned in plan_runs(experiment, runs, home, data).todo]
+    data = prepare_data(experiment, home, None, False)
+    chosen = {} if experiment.search is None else winners(sweep(experiment, home=home).trials, None)
+    return plan_runs(experiment, experiment.runs(data.fingerprints, chosen), home, data).todo
 
 
 def leave(runs: list[Run], home: Home) -> None:
@@ -138,7 +140,7 @@ def do(files: Files, action: str, letter: str, value: int) -> None:
         full = load_experiment(files.path(letter))
         part = full if value == 0 else only(full, [["equal"], ["stl", "constant"]][value - 1])
         leave(runs_left(part, home), home)
-        run(part, home=home, full_experiment=None if part is full else full)
+        run(part, home=home, whole=None if part is full else full)
     elif action == "fail":
         do(files, "run", letter, 1)  # has started, that is
         for first in runs_left(load_experiment(files.path(letter)), home)[:1]:
@@ -177,13 +179,15 @@ def shown(files: Files, letter: str) -> list[str]:
 def own(files: Files, letter: str, elsewhere: Home) -> list[str]:
     """Ids of the runs that the file has now, of those that the home has a record of."""
     experiment = load_experiment(files.path(letter))
-    data = prepare_data(experiment, elsewhere, None, False, Silent())
-    winners = {}
+    data = prepare_data(experiment, elsewhere, None, False)
+    chosen = {}
     if experiment.search is not None:
-        trials = plan_sweep(experiment, files.home, data)
-        winners = trials.result(trials.records(), elsewhere.root).winners()
+        the_plan = plan_sweep(experiment, files.home, data)
+        for record in list(the_plan.plan.board.unlisted()):
+            the_plan.plan.board.know(record)
+        chosen = winners(the_plan.result(), None)
     listed = Ledger(files.home.ledger(experiment.name)).latest()
-    ids = [run.run_id for run in experiment.runs(data.fingerprints, winners)]
+    ids = [run.run_id for run in experiment.runs(data.fingerprints, chosen)]
     return [run_id for run_id in ids if run_id in listed or (files.home.run(run_id) / "record.json").exists()]
 
 
@@ -299,11 +303,12 @@ def test_a_file_without_a_source_is_told_to_name_it(files: Files) -> None:
     experiment = load_experiment(files.path("a"))
     for letter in "ab":
         source = files.folder / f"{letter}.csv"
-        the_plan = plan(experiment, home=files.home, source=source)
-        leave([planned.run for planned in the_plan.todo], files.home)
+        the_plan = plan(experiment, files.home, source=source)
+        assert isinstance(the_plan, Plan)
+        leave(the_plan.todo, files.home)
         run(experiment, home=files.home, source=source)
         if letter == "a":  # the only prepared data are the file's
-            expected = [planned.run.run_id for planned in the_plan.runs]
+            expected = [one.run_id for one in the_plan.board.wanted]
             assert shown(files, "a") == expected
     said = refused("leaderboard", files.path("a"), "--home", files.home.root)
     assert said.startswith("runs of same on t were made on 2 versions") and said.endswith("its `source` in the file")
@@ -311,7 +316,7 @@ def test_a_file_without_a_source_is_told_to_name_it(files: Files) -> None:
 
 def test_a_home_says_that_no_run_of_the_last_start_has_ended(files: Files) -> None:
     do(files, *A)
-    entries = [PlanEntry("another", "t", "equal", 0)]
+    entries = [Wanted("another", "t", "equal", 0)]
     write_plan(files.home, "same", entries)
     (source,) = sources_of([files.home.root])
     assert len(source.records) == 3 and "of which no run has ended yet" in source.notes["t"][0]

@@ -9,32 +9,23 @@ import numpy as np
 import pandas as pd
 import pytest
 from command import mtlscale
+from listening import Listening
 from rich.console import Console
 
 from mtlscale.cli.output.dry_run import show
 from mtlscale.config import load_experiment
-from mtlscale.execution.observer import Silent
+from mtlscale.execution.preparing.experiment_data import prepare_data
 from mtlscale.execution.rehearsal.dry_run import sketch
 from mtlscale.execution.rehearsal.forecast import Forecasts
-from mtlscale.execution.runner import prepare_data
+from mtlscale.execution.sinks import Sinks
 from mtlscale.records import Home
 
 ENCODER = "model: {encoder: {name: word_char, dimensions: 4}}\n"
 
 
-class Listener(Silent):
-    """Hears the notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def told(file: Path, home: Path) -> list[str]:
-    listener = Listener()
-    prepare_data(load_experiment(file), Home(home), None, False, listener)
+    listener = Listening()
+    prepare_data(load_experiment(file), Home(home), None, False, Sinks(listener))
     return listener.notes
 
 

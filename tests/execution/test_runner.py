@@ -14,33 +14,20 @@ import psutil
 import pytest
 import torch
 from command import refused
+from listening import Listening
 from processes import run_workers, wait_until_gone
 
-from mtlscale.config import Experiment, Run, UserError, load_experiment
+from mtlscale.api import run
+from mtlscale.config import Experiment, UserError, load_experiment
 from mtlscale.data import PreparedData
-from mtlscale.execution import Silent
-from mtlscale.execution.runner import run
-from mtlscale.records import Epoch, Home, Ledger, RunRecord
+from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.records.events import EpochEnded, Event
 from mtlscale.training import train
 
 pytestmark = pytest.mark.ray
 
 ONE_WORKER = "{cpus_per_worker: 4}"  # of the four of `local_ray`: each is a process that imports torch first
 UNTRACKED = "{enabled: false}"
-
-
-class Watching(Silent):
-    """Counts what is told."""
-
-    def __init__(self) -> None:
-        self.epochs: list[str] = []
-        self.ended: list[str] = []
-
-    def epoch(self, run: Run, epoch: Epoch) -> None:
-        self.epochs.append(run.method)
-
-    def finished(self, run: Run, record: RunRecord) -> None:
-        self.ended.append(run.method)
 
 
 def comparable(records: Iterable[RunRecord]) -> list[dict[str, object]]:
@@ -80,11 +67,11 @@ def test_an_experiment_runs_once_and_is_tracked(
 
     experiment = load_experiment(experiment_file(seeds="[0, 1]", resources=ONE_WORKER))
     home = tmp_path / "home"
-    first, second = Watching(), Watching()
-    results = run(experiment, home=home, observer=first)
+    first, second = Listening(), Listening()
+    results = run(experiment, home=home, sinks=[first])
     assert sorted(first.ended) == ["equal", "equal", "mgda", "mgda", "stl", "stl"]
     assert len(first.epochs) == 6 * 3
-    again = run(experiment, home=home, observer=second)
+    again = run(experiment, home=home, sinks=[second])
     assert second.ended == [] and comparable(again.records) == comparable(results.records)
 
     frame = results.to_pandas()
@@ -114,7 +101,7 @@ def test_an_experiment_runs_once_and_is_tracked(
     assert one.data.metrics["test.accuracy.a"] == pytest.approx(results.records[0].metrics["test"]["a"]["accuracy"])
     assert one.data.params["training.epochs"] == "3" and one.data.tags["version.torch"]
     assert [m.step for m in client.get_metric_history(one.info.run_id, "val.accuracy.a")] == [1, 2, 3]
-    assert {f.path for f in client.list_artifacts(one.info.run_id)} == {"record.json", "model.pt"}
+    assert {f.path for f in client.list_artifacts(one.info.run_id)} == {"record.json", "epochs.jsonl", "model.pt"}
     assert any(f.path == "leaderboard.html" for f in client.list_artifacts(parents[0].info.run_id))
 
 
@@ -125,11 +112,12 @@ def test_a_run_on_many_small_tasks_is_batched_and_tracked_like_any(
 
     many = "[{name: synthetic, options: {tasks: 40, samples: 20, special: 1}}]"
     experiment = load_experiment(experiment_file(datasets=many, methods="[equal, graddrop]", resources=ONE_WORKER))
-    home, watching = tmp_path / "home", Watching()
-    batched, alone = run(experiment, home=home, observer=watching).records
+    home, watching = tmp_path / "home", Listening()
+    results = run(experiment, home=home, sinks=[watching])
+    batched, alone = results.records
     assert (batched.method, batched.status, alone.status) == ("equal", "finished", "finished")
     assert set(watching.epochs) == {"graddrop"}  # epochs one by one come from runs that are not batched
-    assert [epoch.epoch for epoch in batched.epochs] == [1, 2, 3]
+    assert [epoch.epoch for epoch in results.epochs(batched.run_id)] == [1, 2, 3]
     assert (home / "runs" / batched.run_id / "model.pt").is_file()
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
     found = client.search_runs([client.get_experiment_by_name("small").experiment_id])
@@ -166,14 +154,12 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(
     settings = {"methods": "[aamtrl, mgda]", "training": training, "resources": ONE_WORKER, "tracking": UNTRACKED}
     experiment = load_experiment(experiment_file(**settings))
 
-    class Killing(Watching):
-        def epoch(self, run: Run, epoch: Epoch) -> None:
-            super().epoch(run, epoch)
-            if len(self.epochs) == 3:
-                _kill_a_run_worker()
+    def kill(event: Event) -> None:
+        if isinstance(event, EpochEnded) and len(listening.epochs) == 3:
+            _kill_a_run_worker()
 
-    observer = Killing()
-    results = run(experiment, home=tmp_path / "home", observer=observer)
+    listening = Listening(kill)
+    results = run(experiment, home=tmp_path / "home", sinks=[listening])
     assert comparable(results.records) == comparable(trained_here(experiment, uneven()))
 
 

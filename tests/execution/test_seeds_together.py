@@ -7,14 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from listening import board_of
 
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution import Batched, Job, Options, Plan, PlannedRun, RunEnded, execute_batched
+from mtlscale.execution import Batched, Datasets, Job, Options, Plan, execute_batched
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, RunRecord
-from mtlscale.report.tables.reproduction import Reproduction
+from mtlscale.records.events import RunEnded
+from mtlscale.records.reproduction import Reproduction
 
 TOGETHER = "{epochs: 2, steps_per_epoch: 2, batch_size: 64, lr: 1e-2, seeds_together: true}"
 Small = Callable[..., Experiment]
@@ -31,8 +33,8 @@ def test_seeds_of_a_method_are_one_job_where_its_parts_can_be_batched(
     experiment, data = small(methods="[equal, graddrop, mgda]", seeds="[0, 1, 2]", training=TOGETHER), uneven()
     runs = [run for run in runs_on(experiment, data) if run.method in ("equal", "graddrop", "mgda")]
     name = runs[0].data
-    plan = Plan(experiment, (), {name: data.folder}, {name: data.manifest})
-    jobs = jobs_of([PlannedRun(run, "new") for run in runs], plan, Home(tmp_path))
+    plan = Plan(experiment, board_of(*runs), Datasets({name: data.folder}, {name: data.manifest}))
+    jobs = jobs_of(runs, plan, Home(tmp_path))
     assert sorted((len(job.jobs), job.jobs[0].run.method, type(job)) for job in jobs) == [
         (1, "graddrop", Job), (1, "graddrop", Job), (1, "graddrop", Job), (3, "equal", Batched), (3, "mgda", Batched),
     ]  # fmt: skip

@@ -11,16 +11,19 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
+from listening import Listening
 
-from mtlscale.config import ResourceSpec, Run, UserError, load_experiment
+from mtlscale.api import run
+from mtlscale.config import ResourceSpec, UserError, load_experiment
 from mtlscale.data.readers.cache import FOLDER, LIMIT
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
 from mtlscale.data.readers.random_access import Reader, open_reader
 from mtlscale.data.remote import fetch, publish
-from mtlscale.execution import EpochEnded, Job, Options, RunEnded, Silent, execute
+from mtlscale.execution import Job, Options, execute
 from mtlscale.execution.preparing.prepare import fetch_prepared, prepare
-from mtlscale.execution.runner import plan, run
+from mtlscale.execution.rehearsal.dry_run import plan
 from mtlscale.records import Epoch, Home, RunRecord, Storage
+from mtlscale.records.events import EpochEnded, RunEnded
 
 
 @pytest.fixture
@@ -39,14 +42,6 @@ def prepared(digits: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(digits, tmp_path / "home" / "data" / "digits" / digits.name))
 
 
-class Watching(Silent):
-    def __init__(self) -> None:
-        self.ended: list[str] = []
-
-    def finished(self, run: Run, record: RunRecord) -> None:
-        self.ended.append(run.method)
-
-
 def contents(folder: Path) -> dict[Path, bytes]:
     return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
@@ -58,12 +53,12 @@ def test_what_one_home_finished_another_finds(
 ) -> None:
     """Prepared data and runs come from the storage: nothing is trained twice, no first home is needed."""
     experiment = load_experiment(experiment_file(tracking="{enabled: false}"))
-    first, again = Watching(), Watching()
-    there = run(experiment, home=Home(tmp_path / "one", url), observer=first)
+    first, again = Listening(), Listening()
+    there = run(experiment, home=Home(tmp_path / "one", url), sinks=[first])
     assert len(first.ended) == len(there.records)
     shutil.rmtree(tmp_path / "one")
-    assert plan(experiment, home=Home(tmp_path / "dry", url)).todo == []  # type: ignore[union-attr]
-    here = run(experiment, home=Home(tmp_path / "two", url), observer=again)
+    assert plan(experiment, Home(tmp_path / "dry", url)).todo == []  # type: ignore[union-attr]
+    here = run(experiment, home=Home(tmp_path / "two", url), sinks=[again])
     assert again.ended == []
     assert [r.model_dump() for r in here.records] == [r.model_dump() for r in there.records]
 

@@ -20,9 +20,10 @@ from mtlscale.data import PreparedData, WindowSampler, load_prepared
 from mtlscale.data.readers.shards import Shards
 from mtlscale.data.readers.stream import StreamChunk, pieces_here
 from mtlscale.data.sampling.stream_order import EpochPlan
-from mtlscale.execution import EpochEnded, Job, Options, RunEnded
+from mtlscale.execution import Job, Options
 from mtlscale.execution.preparing.streaming import RayPieces
 from mtlscale.execution.workers.trial import execute
+from mtlscale.records.events import EpochEnded, RunEnded
 from mtlscale.training import Trainer, finish
 
 pytestmark = pytest.mark.ray

@@ -108,9 +108,10 @@ def test_a_job_is_followed_asked_after_and_stopped(
     three_nodes: LocalCluster, experiment_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     training = "{epochs: 100000, batch_size: 4, lr: 1e-3}"
-    path = experiment_file(name="long", methods="[equal]", training=training, tracking="{enabled: false}")
+    path = experiment_file(name="long", methods="[stl, equal]", training=training, tracking="{enabled: false}")
     env, at = three_nodes.environment(), ["--address", three_nodes.url]
     arguments = ["submit", str(path), *at, "--home", str(tmp_path / "home"), "--with-code", "--no-wait"]
+    arguments += ["--only", "equal", "--dataset", "uneven"]
     said = mtlscale(*arguments, env=env)
     assert said.returncode == 0, said.stderr
     job = said.stdout.split(":")[0]

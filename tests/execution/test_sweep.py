@@ -12,12 +12,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from listening import Listening
 from processes import run_workers, wait_until_gone
 
-from mtlscale.config import Experiment, Run, load_experiment
-from mtlscale.execution import Silent
-from mtlscale.execution.runner import run, sweep
-from mtlscale.records import Home, Ledger, RunRecord, Score
+from mtlscale.api import run, sweep
+from mtlscale.config import Experiment, load_experiment
+from mtlscale.execution import Interrupted
+from mtlscale.records import Home, Ledger
+from mtlscale.records.events import Event, RunEnded
 from mtlscale.report.sweeps.sweeps import Sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]  # minutes on two cores: python -m pytest -m slow
@@ -27,14 +29,6 @@ SEARCH = (
     "{{budget: 6, {more}space: {{training.lr: {{low: 1e-4, high: 1e-1, scale: log}}, model.dropout: [0, 0.3]}}, "
     "methods: {{mgda: {{}}}}}}"
 )
-
-
-class Watching(Silent):
-    def __init__(self) -> None:
-        self.trials: list[str] = []
-
-    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-        self.trials.append(run.run_id)
 
 
 def ranking(found: Sweep) -> dict[tuple[str, str], list[tuple[str, float]]]:
@@ -51,8 +45,8 @@ def test_a_search_then_its_winners_on_fresh_seeds(experiment_file: File, tmp_pat
     experiment = load_experiment(
         experiment_file(methods="[stl, equal, mgda]", seeds="[0, 1]", search=SEARCH.format(more=""))
     )
-    home, watching = tmp_path / "home", Watching()
-    results = run(experiment, home=home, observer=watching)
+    home, watching = tmp_path / "home", Listening()
+    results = run(experiment, home=home, sinks=[watching])
     assert len(watching.trials) == len(set(watching.trials)) == 18
     found = results.search
     assert found is not None
@@ -66,8 +60,8 @@ def test_a_search_then_its_winners_on_fresh_seeds(experiment_file: File, tmp_pat
         scores = found.to_pandas().query("method == @record.method")["score"]
         assert found.to_pandas().set_index("run_id")["score"][winner.run_id] == scores.max()
     assert len(list(Ledger(Home(home).trials("small")))) == 18 and len(list(Ledger(Home(home).ledger("small")))) == 6
-    again = Watching()
-    assert [r.run_id for r in run(experiment, home=home, observer=again).records] == [r.run_id for r in results.records]
+    again = Listening()
+    assert [r.run_id for r in run(experiment, home=home, sinks=[again]).records] == [r.run_id for r in results.records]
     assert again.trials == []
 
     client = mlflow.MlflowClient(tracking_uri=Home(home).tracking_uri)
@@ -174,8 +168,8 @@ def test_searches_that_adapt_to_results_end_with_a_record_for_every_trial(
     assert {record.status for records in found.trials.values() for record in records} == {"finished"}
     lengths = {len(record.epochs) for records in found.trials.values() for record in records}
     assert max(lengths) == 6 and (min(lengths) < 6) == ("grace" in settings)
-    again = Watching()
-    assert sweep(experiment, home=tmp_path / "home", observer=again).winners() == found.winners()
+    again = Listening()
+    assert sweep(experiment, home=tmp_path / "home", sinks=[again]).winners() == found.winners()
     assert again.trials == []
     assert not list(tmp_path.glob("home/**/tune-*"))
 
@@ -193,24 +187,19 @@ def test_an_adaptive_search_goes_on_with_what_it_knows(experiment_file: File, tm
     path = experiment_file(methods="[mgda]", search=SEARCH.format(more="algorithm: optuna, "))
     experiment = load_experiment(path)
 
-    class Interrupted(Exception):
-        pass
+    def stop(event: Event) -> None:
+        if isinstance(event, RunEnded) and len(stopping.trials) == 3:
+            raise KeyboardInterrupt
 
-    class Stopping(Watching):
-        def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-            super().trial(run, record, score)
-            if len(self.trials) == 3:
-                raise Interrupted
-
-    stopping = Stopping()
-    with pytest.raises(Interrupted):
-        sweep(experiment, home=tmp_path / "home", observer=stopping)
+    stopping = Listening(stop)
+    with pytest.raises(Interrupted, match="3 of 6 trials are done"):
+        sweep(experiment, home=tmp_path / "home", sinks=[stopping])
     ledger = Ledger(Home(tmp_path / "home").trials("small", experiment.search.ledger))  # type: ignore[union-attr]
     before = {run_id: record.finished for run_id, record in ledger.latest().items()}
     assert len(before) == 3
     assert not reserved()  # else the next search here waits for ever
-    rest = Watching()
-    found = sweep(experiment, home=tmp_path / "home", observer=rest)
+    rest = Listening()
+    found = sweep(experiment, home=tmp_path / "home", sinks=[rest])
     assert len(found.trials["uneven", "mgda"]) == 6 and len(rest.trials) == 3
     assert not set(rest.trials) & set(before)
     assert {run_id: ledger.latest()[run_id].finished for run_id in before} == before
@@ -229,11 +218,11 @@ def test_trials_of_an_earlier_space_do_not_count(experiment_file: File, tmp_path
         ("[0.002, 0.02, 0.2]", 0.002, 0.2),
         ("[0.02, 0.03]", 0.02, 0.03),  # two settings are two trials, whatever the budget
     ):
-        experiment, watching = searched(space), Watching()
-        found = sweep(experiment, home=tmp_path / "home", observer=watching)
+        experiment, watching = searched(space), Listening()
+        found = sweep(experiment, home=tmp_path / "home", sinks=[watching])
         rates = [record.trial["training.lr"] for record in found.trials["uneven", "mgda"]]
         assert len(set(rates)) == len(rates) == (2 if space.count(",") == 1 else 3)
         assert all(low <= rate <= high for rate in rates)
-        again = Watching()
-        sweep(experiment, home=tmp_path / "home", observer=again)
+        again = Listening()
+        sweep(experiment, home=tmp_path / "home", sinks=[again])
         assert again.trials == []

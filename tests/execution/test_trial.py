@@ -15,21 +15,9 @@ import torch
 from mtlscale.config import Experiment, ResourceSpec, Run, load_plugin
 from mtlscale.data import PreparedData
 from mtlscale.data.remote import publish
-from mtlscale.execution import (
-    Advanced,
-    Batched,
-    EpochEnded,
-    Event,
-    Job,
-    Noted,
-    Options,
-    RunEnded,
-    Trial,
-    execute,
-    execute_batched,
-    read_data,
-)
-from mtlscale.records import Home, RunRecord, Storage, read_record
+from mtlscale.execution import Batched, Job, Options, Trial, execute, execute_batched, read_data
+from mtlscale.records import Home, RunRecord, Storage, read_epochs, read_record
+from mtlscale.records.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.training import train
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -71,6 +59,10 @@ def results(record: RunRecord) -> dict[str, object]:
     return {"epochs": epochs, **{key: getattr(record, key) for key in keys}}
 
 
+def row_of(record: RunRecord) -> RunRecord:
+    return record.model_copy(update={"epochs": []})
+
+
 def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
@@ -85,8 +77,8 @@ def test_a_run_says_its_epochs_and_its_end_and_leaves_record_and_model(models: b
     assert [event.epoch.epoch for event in epochs if isinstance(event, EpochEnded)] == [1, 2, 3, 4] and len(epochs) == 4
     assert isinstance(end, RunEnded) and end.record.status == "finished"
     assert {event.run_id for event in (*epochs, end)} == {one.run.run_id}  # type: ignore[union-attr]
-    assert names(one.folder) == ({"record.json", "model.pt"} if models else {"record.json"})
-    assert read_record(one.folder) == end.record
+    assert names(one.folder) == {"record.json", "epochs.jsonl", *(["model.pt"] if models else [])}
+    assert read_record(one.folder) == row_of(end.record) and read_epochs(one.folder) == end.record.epochs
     if models:
         kept = torch.load(one.folder / "model.pt", weights_only=True)
         assert all(torch.equal(value, kept[name]) for name, value in trial.trainer.chosen_state.items())
@@ -216,7 +208,7 @@ def test_a_member_of_a_population_takes_nothing_for_its_own_and_leaves_nothing_f
     assert places == [("search", 2), *(("retrain", number) for number in (1, 2, 3, 4))]
     assert member.trainer.session.main.lr == 1e-3
     record = record_of(iter(events))
-    assert record.run_id == one.run.run_id and read_record(one.folder) == record
+    assert record.run_id == one.run.run_id and read_record(one.folder) == row_of(record)
     assert not home.phases.exists()
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "bucket").rglob("*"))] == bucket
 
@@ -231,7 +223,8 @@ def test_batched_runs_leave_what_single_ones_leave(job: MakeJob, small: Small, u
     assert set(ended) == {one.run.run_id for one in jobs}
     assert all(isinstance(event, RunEnded | Advanced) for event in events)
     for one in jobs:
-        assert names(one.folder) == {"record.json", "model.pt"} and read_record(one.folder) == ended[one.run.run_id]
+        assert names(one.folder) == {"record.json", "epochs.jsonl", "model.pt"}
+        assert read_record(one.folder) == row_of(ended[one.run.run_id])
     again = list(execute_batched(jobs, options()))  # their worker died before it could say so
     assert {event.run_id: event.record for event in again if isinstance(event, RunEnded)} == ended
 

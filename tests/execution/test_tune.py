@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from listening import Listening
 
-from mtlscale.config import Experiment, Run, UserError, load_experiment
+from mtlscale.api import sweep
+from mtlscale.config import Experiment, UserError, load_experiment
 from mtlscale.data import PreparedData
-from mtlscale.execution import Silent
 from mtlscale.execution.planning.plan import Datasets
-from mtlscale.execution.runner import sweep
 from mtlscale.execution.tuning.sweep import plan_sweep
 from mtlscale.execution.tuning.tune import _algorithm
 from mtlscale.execution.tuning.tune_recorder import TrialRecorder
@@ -25,23 +25,12 @@ from mtlscale.execution.tuning.tune_trial import WORST, Best
 from mtlscale.execution.workers.jobs import Options
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Epoch, Home, read_record
+from mtlscale.records.events import EpochEnded
 
 File = Callable[..., Path]
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "two_phases.py"
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 SPACE = "space: {training.lr: {low: 1e-4, high: 1e-1, scale: log}}"
-
-
-class Watching(Silent):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.epochs: dict[str, list[int]] = {}
-
-    def advanced(self, run: Run, epoch: int) -> None:
-        self.epochs.setdefault(run.run_id, []).append(epoch)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 @pytest.mark.ray
@@ -55,26 +44,28 @@ def test_a_trial_leaves_what_a_run_leaves(
         tracking="{enabled: false}",
         search="{budget: 1, algorithm: optuna, space: {training.lr: [0.02]}}",
     )
-    experiment, home, watching = load_experiment(path), Home(tmp_path / "home"), Watching()
+    experiment, home, watching = load_experiment(path), Home(tmp_path / "home"), Listening()
     bases = experiment.bases(dict.fromkeys(experiment.data(), uneven().manifest.fingerprint))
     good, bad = (base.tuned({"training.lr": 0.02}) for base in bases)
     checkpoint = home.run(good.run_id) / "checkpoint.pt"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(b"PK\x03\x04 and no more")
-    found = sweep(experiment, home=home, observer=watching)
+    found = sweep(experiment, home=home, sinks=[watching])
 
     (record,) = found.trials["uneven", good.method]
     assert record.status == "finished" and [phase.name for phase in record.phases] == ["search"]
-    assert {file.name for file in home.run(good.run_id).iterdir()} == {"record.json"}
+    assert {file.name for file in home.run(good.run_id).iterdir()} == {"record.json", "epochs.jsonl"}
     assert read_record(home.run(good.run_id)) == record
     assert len(list(home.phases.iterdir())) == 1
-    assert watching.epochs[good.run_id] == [1, 2, 3, 4, 5]
+    epochs = [event.epoch for event in watching.events if isinstance(event, EpochEnded) and event.run_id == good.run_id]
+    assert [good.epochs_behind(epoch.phase, epoch.epoch) for epoch in epochs] == [1, 2, 3, 4, 5]
+    assert home.epochs(good.run_id) == epochs
     (note,) = watching.notes
     assert note.startswith(f"uneven · {good.method} · seed {good.seed}: {checkpoint} cannot be read")
 
     (record,) = found.trials["uneven", bad.method]
     assert record.status == "failed" and "after five steps" in str(record.error) and "\n" not in str(record.error)
-    assert {file.name for file in home.run(bad.run_id).iterdir()} == {"error.txt"}
+    assert {file.name for file in home.run(bad.run_id).iterdir()} == {"error.txt", "epochs.jsonl"}
 
 
 @pytest.mark.ray
@@ -92,10 +83,8 @@ def test_a_trial_of_ray_tune_that_hangs_is_tried_again(
         tracking="{enabled: false}",
         search="{budget: 1, algorithm: optuna, space: {training.lr: [0.02]}}",
     )
-    watching = Watching()
-    (record,) = next(
-        iter(sweep(load_experiment(path), home=Home(tmp_path / "home"), observer=watching).trials.values())
-    )
+    watching = Listening()
+    (record,) = next(iter(sweep(load_experiment(path), home=Home(tmp_path / "home"), sinks=[watching]).trials.values()))
     assert record.status == ("failed" if always else "finished")
     (dump,) = (tmp_path / "home" / "experiments" / "small").rglob("hung-*.txt")
     assert "stuck.py" in dump.read_text() and dump.read_text().count("Timeout (") == 1 + always
@@ -185,7 +174,7 @@ def test_tune_does_not_keep_what_a_trial_has_reported(recorder_of: Callable[[str
     assert reported == {"score": 50.0, "training_iteration": 1}
     recorder._complete(trial)
     assert not recorder._epochs
-    note, ended_epoch, end = (events.get_nowait()[1] for _ in range(3))
+    note, ended_epoch, end = (events.get_nowait() for _ in range(3))
     assert (note.text, ended_epoch.epoch, end.record.epochs) == ("slow", epoch, [epoch])
 
 

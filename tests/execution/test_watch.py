@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from mtlscale.api import run
 from mtlscale.config import load_experiment
 from mtlscale.execution import monitoring
 from mtlscale.execution.faults.dumps import ends_if_silent
-from mtlscale.execution.planning.status import experiment_statuses
-from mtlscale.execution.runner import run
+from mtlscale.execution.planning.status import experiment_counts
 from mtlscale.records import Home
+from mtlscale.records.events import Closed
 
 PLUGIN = Path(__file__).parents[1] / "plugins"
 
@@ -48,7 +49,7 @@ def test_a_worker_that_hangs_is_replaced(
     assert all("stuck.py" in line["dump"] and "in __call__" in line["dump"] for line in hung)
     assert {line["run_id"] for line in hung} == {outcome["stuck"].run_id}
     assert [line["event"] for line in lines].count("run ended") == 2
-    (standing,) = experiment_statuses(Home(tmp_path / "home"))
+    (standing,) = experiment_counts(Home(tmp_path / "home")).values()
     assert (standing.runs, standing.done, standing.failed, standing.remaining) == (2, 1 + (not always), int(always), 0)
 
 
@@ -73,9 +74,10 @@ def test_a_process_that_takes_too_long_ends_itself_and_leaves_its_thread_dump(tm
 
 def test_the_log_has_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitoring, "LOG_BYTES", 2000)
-    with monitoring.structured_log(Home(tmp_path), "small"):
-        for number in range(500):
-            monitoring.log.warning("worker lost", extra={"run_id": f"{number:04d}", "error": "x" * 50})
+    sink = monitoring.Log("small", Home(tmp_path))
+    for number in range(500):
+        monitoring.log.warning("worker lost", extra={"run_id": f"{number:04d}", "error": "x" * 50})
+    sink.take(Closed("FINISHED"))
     files = sorted((tmp_path / "logs").iterdir())
     assert [file.name for file in files] == [
         "small.jsonl",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,8 +168,14 @@ def test_raw_features_are_scaled_as_the_prepared_ones_were(tmp_path: Path) -> No
     found = model.reader.tensor(shuffled)
     known = torch.cat([run.data.splits[split]["x"].inputs for split in ("train", "val", "test")])
     assert {tuple(row) for row in found.tolist()} == {tuple(row) for row in known.tolist()}
-    with pytest.raises(UserError, match="no column 'age'"):
+    with pytest.raises(UserError, match="no column 'age'; the model reads"):
         model.predict(shuffled.drop(columns="age"), "x")
+    with pytest.raises(UserError, match="no column 'age', only ' age' with blanks around it; the model reads"):
+        model.predict(shuffled.rename(columns={"age": " age"}), "x")
+    with pytest.raises(
+        UserError, match=r"device gpu cannot be used \(torch knows no such device\); choose cpu, or cuda"
+    ):
+        load_model(tmp_path / "model", device="gpu")
 
 
 def test_categories_become_the_codes_of_training_and_others_are_told(tmp_path: Path) -> None:
@@ -211,6 +218,13 @@ def test_raw_pixels_of_digits_are_scaled_and_inputs_far_outside_training_are_tol
     assert scores == pytest.approx(model.predict(prepared, "digit3")["digit3"].confidence.tolist(), abs=1e-5)
     with pytest.warns(UserWarning, match="50 of 50 inputs lie far outside the training range, the first: row 1 has"):
         model.predict(raw.to_numpy(), "digit3")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.predict(pd.DataFrame(raw.to_numpy()).to_numpy(), "digit3")  # an array that cannot be written to
+    (warning,) = caught
+    assert "row 1 has 5 in column 3, training 0 to 1; an array is taken as scaled already: give a data frame" in str(
+        warning.message
+    )
     (raw * 16).to_csv(tmp_path / "far.csv", index=False)
     done = mtlscale("predict", model.folder, tmp_path / "far.csv", "--task", "digit3", "--output", tmp_path / "b.csv")
     assert "warning: 50 of 50 inputs lie far outside the training range" in done.stderr

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mtlscale.api import sweep
 from mtlscale.config import Dimension, Knobs, SearchSpec, UserError, load_experiment
 from mtlscale.data import PreparedData
 from mtlscale.execution.planning.plan import Datasets
-from mtlscale.execution.runner import sweep
 from mtlscale.execution.tuning.sweep import plan_sweep
 from mtlscale.nas.evolution import Evolution, Exhausted
 from mtlscale.records import Home

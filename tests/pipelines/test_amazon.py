@@ -196,7 +196,7 @@ def test_a_bad_line_stops_unless_told_to_skip(
     fdu_folder: Path, tmp_path: Path, name: str, line: bytes, message: str
 ) -> None:
     edit(fdu_folder, name, line)
-    with pytest.raises(UserError, match=f"^1 reviews .*{message}.*--skip-bad"):
+    with pytest.raises(UserError, match=f"^1 review .*{message}.*--skip-bad"):
         prepare("amazon", {}, fdu_folder, tmp_path)
     manifest = read_manifest(prepare("amazon", {}, fdu_folder, tmp_path, skip_bad=True))
     assert manifest.notes["skipped"]["count"] == 1

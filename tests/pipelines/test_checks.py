@@ -134,9 +134,9 @@ def frame(**changes: Any) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("size", np.nan, "1 rows cannot be used, the first: row 8 has no value in size"),
-        ("size", np.inf, "1 rows cannot be used, the first: row 8 is infinite in size"),
-        ("target", -np.inf, "1 rows cannot be used, the first: row 8 is infinite in target"),
+        ("size", np.nan, "1 row cannot be used, the first: row 8 has no value in size"),
+        ("size", np.inf, "1 row cannot be used, the first: row 8 is infinite in size"),
+        ("target", -np.inf, "1 row cannot be used, the first: row 8 is infinite in target"),
         ("target", 1e300, r"of b has inf in target\.b of sample 000000007; mend or drop that row"),
     ],
 )

@@ -111,7 +111,7 @@ def test_images_that_cannot_be_used_are_named_and_skipped(source: Path, tmp_path
     save(path_of(source, "gtFine", "train", names[3]), np.full((HEIGHT // 2, WIDTH // 2), 7, np.uint8))
     path_of(source, "leftImg8bit", "train", names[4]).write_bytes(b"\x89PNG\r\n\x1a\n")
     path_of(source, "disparity", "train", names[5]).unlink()
-    with pytest.raises(UserError, match=r"^1 images cannot be used.* has no depth beside it; mend or pass --skip-bad$"):
+    with pytest.raises(UserError, match=r"^1 image cannot be used.* has no depth beside it; mend or pass --skip-bad$"):
         prepare("cityscapes", SIZE, source, tmp_path)
     folder = prepare("cityscapes", SIZE, source, tmp_path, skip_bad=True)
     skipped = read_manifest(folder).notes["skipped"]

@@ -113,7 +113,7 @@ def test_known_by_the_files_it_reads(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "more", "said"),
     [
-        ("RTE/train.tsv", "9\ta\tb", r"1 rows .* first: RTE/train\.tsv line 62 has 3 fields, not 4; mend or pass"),
+        ("RTE/train.tsv", "9\ta\tb", r"1 row .* first: RTE/train\.tsv line 62 has 3 fields, not 4; mend or pass"),
         ("RTE/dev.tsv", "9\ta\tb\tmaybe", r"RTE/dev\.tsv line 22 has the label 'maybe', which RTE has not"),
         ("STS-B/dev.tsv", "\t".join("x" * 10), r"STS-B/dev\.tsv line 22 has the label 'x', which STS-B has not"),
     ],

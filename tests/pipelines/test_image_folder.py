@@ -113,7 +113,7 @@ def test_a_picture_without_a_row_and_a_row_without_a_picture(
     change: Callable[[Path], Any], expected: str, folder: Path, ready: Ready
 ) -> None:
     change(folder)
-    with pytest.raises(UserError, match=f"^1 images cannot be used, the first: {expected}; mend or pass --skip-bad$"):
+    with pytest.raises(UserError, match=f"^1 image cannot be used, the first: {expected}; mend or pass --skip-bad$"):
         ready()
     manifest = read_manifest(ready(skip_bad=True).folder)
     assert manifest.notes["skipped"]["count"] == 1 and sum(manifest.counts["kind"].values()) in (COUNT, COUNT - 1)

@@ -214,7 +214,7 @@ def test_a_molecule_that_cannot_be_used_is_named_and_may_be_skipped(line: str, p
     source = csv(tmp_path / "qm9.csv", extra=(line,))
     with pytest.raises(UserError, match=re.escape(problem)) as refused:
         ready(source, tmp_path)
-    assert "1 molecules cannot be used" in str(refused.value) and "--skip-bad" in str(refused.value)
+    assert "1 molecule cannot be used" in str(refused.value) and "--skip-bad" in str(refused.value)
     data = ready(source, tmp_path, skip_bad=True)
     assert data.manifest.notes["skipped"]["count"] == 1 and len(in_units(data, "mu")) == len(MOLECULES)
 

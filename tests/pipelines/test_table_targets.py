@@ -246,8 +246,8 @@ MIXED = lambda f: f.assign(year=[*f["year"][:-1].astype(str), "unknown"])  # noq
         ({"group": "soil", "time": "year"}, None, "group and time both say how rows are split; keep one"),
         ({"targets": {"grower": "regression"}}, None, "240 rows .* row 1 has '.*' in grower, which is no number"),
         ({"targets": {"alcohol": "class"}}, None, "target 'alcohol' has the number .* in row 1; .* kind to regression"),
-        ({}, MIXED, "1 rows .* row 240 has 'unknown' in year, whose other cells are numbers; name"),
-        ({"time": "bottled"}, ZOE, "1 rows .* row 240 has the class zoe of grower, which training does not have"),
+        ({}, MIXED, "1 row .* row 240 has 'unknown' in year, whose other cells are numbers; name"),
+        ({"time": "bottled"}, ZOE, "1 row .* row 240 has the class zoe of grower, which training does not have"),
         ({"id": "key"}, lambda f: f.assign(key=f.index + 0.5), "column .* and 0.5 in row 1 has a fraction"),
         ({"group": "key"}, lambda f: f.assign(key=2.0**60 + np.arange(ROWS)), "column .* 1152921504606846976 in row 1"),
         ({"id": "soil"}, None, "(clay|sand|lime) occurs in row . and row . of the id column 'soil'; it"),
@@ -285,7 +285,7 @@ def test_a_line_with_too_many_fields_is_named_by_its_row(ready: Callable[..., Pr
     lines[4] += ",more"
     path.write_text("\n".join(lines))
     options = {"targets": TARGETS}
-    with pytest.raises(UserError, match="1 rows cannot be used, the first: row 4 has 10 fields, not 9; mend or pass"):
+    with pytest.raises(UserError, match="1 row cannot be used, the first: row 4 has 10 fields, not 9; mend or pass"):
         prepare("table", options, path, tmp_path / "home")
     data = load_prepared(prepare("table", options, path, tmp_path / "home", skip_bad=True))
     rows = {row for split in SPLITS for row in rows_of(data, split)}

@@ -288,7 +288,7 @@ def test_texts_without_a_word_stay_and_are_counted(source: Path, load: Load) -> 
 )
 def test_rows_that_cannot_be_used(line: str, said: str, source: Path, load: Load) -> None:
     (source / "a.tsv").write_text((source / "a.tsv").read_text() + f"{line}\n")
-    wanted = rf"^text: 1 rows cannot be used, the first: {said}; mend or pass --skip-bad, or set `bad: skip`$"
+    wanted = rf"^text: 1 row cannot be used, the first: {said}; mend or pass --skip-bad, or set `bad: skip`$"
     with pytest.raises(UserError, match=wanted):
         load()
     for data in (load(skip_bad=True), load(bad="skip")):
@@ -329,7 +329,7 @@ def test_a_label_that_training_has_not(source: Path, load: Load) -> None:
         ({"a": "wide.tsv"}, {}, r"wide\.tsv is not text: it contains NUL bytes; save it as UTF-8"),
         ({"a": "one.tsv"}, {}, "task a has the label 'yes' alone in training; name another `label`"),
         ({"a": "folder"}, {}, "folder of task a is no folder that `save_to_disk` wrote"),
-        ({"a": "two.jsonl"}, {}, r"1 rows cannot be used, the first: two\.jsonl line 2 is no JSON object"),
+        ({"a": "two.jsonl"}, {}, r"1 row cannot be used, the first: two\.jsonl line 2 is no JSON object"),
         ({"a": "odd.jsonl"}, {}, r"2 rows cannot be used, the first: odd\.jsonl line 1 is no JSON object"),
         ({"a": {"file": "a.tsv", "problem": "regression"}}, {}, "120 rows .* 'no', which is no number; mend"),
         ({"a": "a.tsv"}, {"quotes": "no"}, "quotes = 'no' is outside auto | always | never"),

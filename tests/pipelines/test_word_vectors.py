@@ -12,11 +12,11 @@ import torch
 
 from mtlscale.config import UserError, build, load_experiment
 from mtlscale.data.readers.prepared import VECTORS, load_prepared, read_manifest
+from mtlscale.execution.planning.check import plan_runs
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.rehearsal.dry_run import sketch
 from mtlscale.execution.rehearsal.forecast import forecasts
-from mtlscale.execution.runner import plan_runs
 from mtlscale.records import Home
 
 FITTED = {"vectors": "word2vec", "vector_dimensions": 8}

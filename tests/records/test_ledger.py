@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.records import Epoch, Ledger, PhaseCost, RunRecord, read_record, write_atomically
+from mtlscale.records import Epoch, EpochFile, Ledger, RunRecord, read_epochs, read_record, write_atomically
 
 
 def record(run_id: str, status: str = "finished") -> RunRecord:
@@ -79,57 +79,41 @@ def test_a_record_with_numbers_that_are_none_survives_the_ledger(tmp_path: Path)
     assert value != value
 
 
-def test_records_can_be_read_without_their_epochs(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    odd = '],"seconds":9,"epochs":[{'  # what a careless cut would take for the end or the start
-    epochs = [
-        Epoch(epoch=n, train_loss={"t": 1.0}, seconds=0.1, traces={"a": [1, 2], "seconds": [[1], [2]]}) for n in (1, 2)
-    ]
-    phases = [PhaseCost(name="search", phase_id="p", epochs=2, steps=4, seconds=5.0)]
-    whole = record("a").model_copy(
-        update={
-            "epochs": epochs,
-            "phases": phases,
-            "structure": {"tree": [[0, 0], [0, 1]], "seconds": [1]},
-            "seconds": 3.0,
-            "error": odd,
-            "spec": {"x": [1], "seconds": 2},
-            "trial": {"y": [1]},
-        }
-    )
-    ledger.append(whole)
-    ledger.append(record("b"))  # without any epoch
-    with ledger.path.open("ab") as file:
-        file.write(b'{"run_id": "c", "epochs": [')
-    assert list(ledger.records()) == [whole, record("b")]
-    assert list(ledger.records(epochs=False)) == [whole.model_copy(update={"epochs": []}), record("b")]
-    rewritten = json.dumps(json.loads(ledger.path.read_text().splitlines()[0]), indent=None, sort_keys=True)
-    ledger.path.write_text(rewritten + "\n")  # by another program: in another order
-    assert [found.run_id for found in ledger.records(epochs=False)] == ["a"]
-
-
-def test_outcomes_are_those_of_whole_records(tmp_path: Path) -> None:
-    """Read from both ends of a line, whatever stands between, or from all of it where another program wrote it."""
+def test_rows_have_no_epochs_and_any_cut_leaves_the_others(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     odd = '","status":"failed","started":"'
-    whole = record("a", "diverged").model_copy(
-        update={"method": odd, "error": odd, "finished": "2026", "trial": {"x": {"y": odd}, "started": "z"}}
-    )
+    epochs = [Epoch(epoch=number, train_loss={"t": 1.0}, seconds=0.1) for number in (1, 2)]
+    whole = record("a", "diverged").model_copy(update={"method": odd, "error": odd, "epochs": epochs})
     for one in (record("a", "failed"), record("b"), whole):
         ledger.append(one)
-    end = len(ledger.path.read_bytes().splitlines()[-1])
+    row = whole.model_copy(update={"epochs": []})
+    assert list(ledger) == [record("a", "failed"), record("b"), row]
+    assert ledger.latest() == {"a": row, "b": record("b")}
+
     plain = ledger.path.read_bytes()
-    for cut in range(1, end + 1):  # a crash may cut anywhere
+    for cut in range(1, len(plain.splitlines()[-1]) + 1, 7):  # a crash may cut anywhere
         ledger.path.write_bytes(plain[: -1 - cut])
-        ledger.append(record("c").model_copy(update={"finished": "2027"}))
-        found = ledger.newest()
-        assert {name: one.status for name, one in found.items()} == {
-            name: one.status for name, one in ledger.latest().items()
+        ledger.append(record("c"))
+        assert {name: one.status for name, one in ledger.latest().items()} == dict.fromkeys("bc", "finished") | {
+            "a": "failed"
         }
-        assert found["a"].status == "failed" and found["c"].when == "2027"
-    ledger.path.write_bytes(plain)
-    assert [(one.status, one.when) for one in ledger.newest().values()] == [("diverged", "2026"), ("finished", "")]
-    assert ledger.read(ledger.newest()["a"]) == whole and ledger.read(ledger.newest()["b"]) == record("b")
-    other = json.dumps(json.loads(plain.splitlines()[-1]), sort_keys=True)
-    ledger.path.write_text(other + "\n")
-    assert [(one.status, one.when) for one in ledger.newest().values()] == [("diverged", "2026")]
+
+    ledger.path.write_text(json.dumps(json.loads(plain.splitlines()[-1]), sort_keys=True) + "\n")  # by another program
+    assert ledger.latest() == {"a": row}
+
+
+def test_epochs_are_written_as_they_end_and_a_cut_loses_the_last_alone(tmp_path: Path) -> None:
+    epochs = [Epoch(epoch=number, train_loss={"t": float("nan")}, seconds=0.1) for number in range(1, 5)]
+    log = EpochFile(tmp_path)
+    for number in (1, 2, 3):
+        log.take(epochs[:number])
+        assert [epoch.epoch for epoch in read_epochs(tmp_path)] == list(range(1, number + 1))
+    log.take(epochs[:3])  # nothing new
+    assert len(read_epochs(tmp_path)) == 3
+
+    file = tmp_path / "epochs.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert [epoch.epoch for epoch in read_epochs(tmp_path)] == [1, 2]
+    EpochFile(tmp_path).take(epochs[:2])  # a resumed run: what its checkpoint has, and no line that was cut off
+    assert [epoch.epoch for epoch in read_epochs(tmp_path)] == [1, 2]
+    assert read_epochs(tmp_path / "none") == []

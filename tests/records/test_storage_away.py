@@ -172,7 +172,7 @@ def test_a_driver_says_once_that_its_storage_is_away_and_once_that_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    holder = Holder.me("a", 0.0)
+    holder = Holder.me("a")
     lease = StorageLease(Storage(f"remote://{tmp_path}/bucket"), holder, said.append)
 
     class Beats:

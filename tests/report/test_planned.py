@@ -8,16 +8,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from command import mtlscale, refused
+from listening import Listening, board_of
 
+from mtlscale.api.mlflow_rows import rows_of
+from mtlscale.api.sources import load_records
 from mtlscale.config import Experiment, Run, UserError, load_experiment
-from mtlscale.execution.finding.result_sources import load_records
-from mtlscale.execution.observer import Silent
-from mtlscale.execution.planning.plan import Plan, PlannedRun
-from mtlscale.execution.planning.status import PlanEntry, read_plan, write_plan
-from mtlscale.execution.runner import _note_plan
-from mtlscale.execution.summary_rows import rows_of
+from mtlscale.execution.finding.own_board import note_own_runs
+from mtlscale.execution.planning.plan import Datasets
+from mtlscale.execution.planning.status import read_plan, write_plan
+from mtlscale.execution.sinks import Sinks
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home, Ledger, RunRecord
+from mtlscale.records.board import Wanted
 from mtlscale.report import Leaderboard, Results
 from mtlscale.report.stats.statistics import holm
 from mtlscale.report.tables.takeaway import takeaway
@@ -60,7 +62,7 @@ def start(path: Path, home: Home, methods: Sequence[str] = ()) -> Experiment:
     for run in runs:
         if not methods or run.method in methods:
             Ledger(home.ledger(experiment.name)).append(ended(run))
-    write_plan(home, experiment.name, [PlanEntry(run.run_id, run.dataset, run.method, run.seed) for run in runs])
+    write_plan(home, experiment.name, [Wanted.of(run) for run in runs])
     return experiment
 
 
@@ -195,19 +197,18 @@ def test_of_the_baseline_it_is_said_that_nothing_beats_it(record: Callable[..., 
 
 
 def test_run_says_that_another_file_of_this_name_was_run_in_this_home(experiment_file: Write, home: Home) -> None:
-    class Heard(Silent):
-        def note(self, text: str) -> None:
-            notes.append(text)
-
-    notes: list[str] = []
+    listening = Listening()
     first = experiment_file(seeds=SEEDS)
     ours = load_experiment(first)
     start(first, home)
     other = load_experiment(experiment_file(model="{encoder: {name: mlp, hidden: [16]}}"))
     for experiment, expected in ((ours, 0), (other, 1)):
         runs = list(experiment.runs({"uneven": "f00d"}))
-        plan = Plan(experiment, tuple(PlannedRun(run, "new") for run in runs), {}, {}, home)
-        _note_plan(plan, home, experiment, Heard())
-        assert len(notes) == expected
+        board = board_of(*runs, ledger=home.ledger("small"))
+        note_own_runs(experiment, home, Datasets({}, {}), board, Sinks(listening))
+        assert len(listening.notes) == expected
         assert {entry.run_id for entry in read_plan(home, "small") or ()} == {run.run_id for run in runs}
-    assert notes[0].startswith("small has 9 runs of other settings or data in ") and "needs another `name`" in notes[0]
+    assert (
+        listening.notes[0].startswith("small has 9 runs of other settings or data in ")
+        and "needs another `name`" in listening.notes[0]
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from mtlscale.records import RunRecord
-from mtlscale.report.tables.reproduction import DIFFERENT, SAME, WITHIN, Reproduction, spread_over_seeds
+from mtlscale.records.reproduction import DIFFERENT, SAME, WITHIN, Reproduction, spread_over_seeds
 
 Record = Callable[..., RunRecord]
 

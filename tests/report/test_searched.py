@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtlscale.records import Epoch, Ledger, PhaseCost, RunRecord
+from mtlscale.records import Epoch, EpochFile, Home, Ledger, PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, write_report
 from mtlscale.report.cells.number_format import count_text
 from mtlscale.report.charts.chart import Bars, Dots, HeatMap, Line
@@ -306,11 +306,12 @@ def everything(record: Make) -> list[RunRecord]:
 
 
 def test_the_report_shows_all_of_it_where_it_is_and_nothing_elsewhere(record: Make, tmp_path: Path) -> None:
-    """Through the ledger, and read without epochs first, as reports of thousands of runs are."""
-    ledger = Ledger(tmp_path / "ledger.jsonl")
+    """Through the ledger, whose rows have no epochs."""
+    ledger, home = Ledger(tmp_path / "ledger.jsonl"), Home(tmp_path)
     for made in everything(record):
         ledger.append(made)
-    files = write_report(list(ledger.records(epochs=False)), tmp_path, "test", ledger=ledger)
+        EpochFile(home.run(made.run_id)).take(made.epochs)
+    files = write_report(list(ledger), tmp_path, "test", epochs=home.epochs)
     new = {
         *(
             "tree_all_of_it",

@@ -12,8 +12,9 @@ pytest.importorskip("metaworld")
 
 from mtlscale.config import Experiment, ResourceSpec
 from mtlscale.data.readers.prepared import load_prepared
-from mtlscale.execution import Event, Job, Noted, Options, RunEnded, execute
+from mtlscale.execution import Job, Options, execute
 from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.records.events import Event, Noted, RunEnded
 from mtlscale.report.charts.canvas import save
 from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.rl.environments import (

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from mtlscale.config import ResourceSpec, load_experiment
 from mtlscale.data import PreparedData, load_prepared
-from mtlscale.execution import Job, Options, RunEnded, execute
+from mtlscale.execution import Job, Options, execute
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import Home, RunRecord
+from mtlscale.records.events import RunEnded
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mtlscale.records import Epoch, RunRecord
+from mtlscale.records.record import weights_of_epochs
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "error": False, "mIoU": True, "abs_err": False, "loss": False}
 
@@ -55,7 +56,9 @@ def record() -> Callable[..., RunRecord]:
             "revision": "abc1234",
             "hardware": "2 CPUs",
         }
-        return RunRecord(method=method, seed=seed, **{**defaults, **fields})
+        given = defaults | fields
+        measured = weights_of_epochs([Epoch.model_validate(epoch) for epoch in given["epochs"]])
+        return RunRecord(method=method, seed=seed, **{**measured, **given})
 
     return make
 

@@ -14,9 +14,9 @@ from mlflow_server import MlflowServer
 from tracked import give_database, record_of, runs_of
 
 from mtlscale.config import Experiment, UserError
-from mtlscale.records import Home, Ledger, RunRecord, write_atomically
+from mtlscale.records import EpochFile, Home, Ledger, RunRecord, write_atomically
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.tracking import Tracker, experiments, read_experiment, read_records
+from mtlscale.tracking import Tracker, epoch_reader, experiments, read_experiment, read_records
 from mtlscale.tracking.sync import sync
 
 
@@ -44,11 +44,12 @@ def ledger_of(experiment: Experiment, home: Home) -> list[RunRecord]:
             record = record.model_copy(update={"status": "failed", "error": "it broke", "metrics": {}, "epochs": []})
         else:  # as another experiment left it, under labels of its own
             left = record.model_copy(update={"experiment": "other", "method": "another"})
+            EpochFile(home.run(run.run_id)).take(left.epochs)
             write_atomically(home.run(run.run_id) / "record.json", left.model_dump_json().encode())
         ledger.append(record)
         tracker.finished(run, record, home.run(run.run_id))
-        records.append(record)
-    assert tracker.close([]) is None
+        records.append(record.model_copy(update={"epochs": []}))
+    assert tracker.close() is None
     return records[::-1]
 
 
@@ -68,6 +69,8 @@ def test_the_leaderboard_is_that_of_the_ledger(
     found = read_records(uri, tell=told.append)
     assert found == expected
     assert len(told) == 1 and "theirs" in told[0]
+    epochs, last = epoch_reader(uri, "small"), expected[0].run_id
+    assert epochs(last) == home.epochs(last) != [] and epochs("none") == []
     assert Leaderboard.from_records(found).to_csv() == Leaderboard.from_records(expected).to_csv()
     assert experiments(uri) == ["small"]
     assert read_records(uri, "small", tell=told.append) == expected and len(told) == 1

@@ -11,8 +11,10 @@ import pytest
 from tracked import EPOCHS, epoch_of, record_of, runs_of
 
 from mtlscale.config import Experiment, Run, UserError
+from mtlscale.execution.sinks import Sinks
 from mtlscale.records import Home
-from mtlscale.tracking import Trackers
+from mtlscale.records.events import Closed, EpochEnded, Event, RunBegun, RunEnded, Sink
+from mtlscale.tracking import trackers
 from mtlscale.tracking.sinks import SINKS, ScalarSink
 from mtlscale.tracking.values import Metric
 
@@ -35,16 +37,18 @@ def write(home: Home, *sinks: str) -> tuple[list[Run], list[str]]:
     told: list[str] = []
     small = experiment(*sinks)
     runs = [run for run in runs_of(small) if run.method in ("equal", "mgda")]
-    trackers = Trackers(small, home, told.append, list)
-    for run in runs:
-        trackers.started(run)
+    events: list[Event] = [RunBegun(run) for run in runs]
     for number in range(1, EPOCHS + 1):
-        for run in runs[:2] + (runs[3:] if number <= 2 else []):
-            trackers.epoch(run, epoch_of(number))
-    for run in runs[:3]:
-        trackers.finished(run, record_of(run), home.run(run.run_id))
-    trackers.close([], "FINISHED")
+        going_on = runs[:2] + (runs[3:] if number <= 2 else [])
+        events += [EpochEnded(run.run_id, epoch_of(number)) for run in going_on]
+    events += [RunEnded(run.run_id, record_of(run)) for run in runs[:3]]
+    tell(Sinks(*trackers(small, home, told.append, list)), *events)
     return runs, told
+
+
+def tell(sink: Sink, *events: Event) -> None:
+    for event in (*events, Closed("FINISHED")):
+        sink.take(event)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -77,11 +81,10 @@ def test_a_resumed_run_goes_on_and_shows_no_epoch_twice(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     home = Home(tmp_path)
     runs, _ = write(home, "tensorboard")
-    trackers = Trackers(experiment("tensorboard"), home, print, list)
-    for number in range(2, EPOCHS + 1):  # the second epoch again, from the checkpoint before it
-        trackers.epoch(runs[3], epoch_of(number))
-    trackers.finished(runs[3], record_of(runs[3]), home.run(runs[3].run_id))
-    trackers.close([], "FINISHED")
+    # The second epoch again, from the checkpoint before it.
+    epochs = [EpochEnded(runs[3].run_id, epoch_of(number)) for number in range(2, EPOCHS + 1)]
+    ended = RunEnded(runs[3].run_id, record_of(runs[3]))
+    tell(Sinks(*trackers(experiment("tensorboard"), home, print, list)), RunBegun(runs[3]), *epochs, ended)
     [folder] = (tmp_path / "tensorboard" / "small").glob(f"*/seed*-{runs[3].run_id}")
     assert [step for step, _ in scalars(folder)["train/loss"]] == list(range(1, EPOCHS + 1))
 
@@ -141,7 +144,7 @@ def test_a_missing_package_is_said_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     with pytest.raises(UserError, match=rf"{name} needs the package .*; pip install 'mtlscale\[{name}\]'"):
-        Trackers(experiment(name), Home(tmp_path), print, list)
+        trackers(experiment(name), Home(tmp_path), print, list)
 
 
 class Broken(ScalarSink):

@@ -18,8 +18,8 @@ from mlflow_server import MlflowServer, postgres
 from tracked import EPOCHS, epoch_of, give_database, record_of, runs_of
 
 from mtlscale.config import Experiment, Run, load_plugin
-from mtlscale.records import Home, Ledger, PhaseCost, write_atomically
-from mtlscale.tracking import Row, RunUpdate, Tracker, Writer
+from mtlscale.records import EpochFile, Home, Ledger, PhaseCost, write_atomically
+from mtlscale.tracking import Row, Tracker, Writer
 from mtlscale.tracking.sync import sync
 
 
@@ -35,7 +35,7 @@ def written(uri: str, name: str) -> dict[str, tuple[str, str, list[int], float]]
         run.data.tags["mtlscale.run_id"]: (
             run.data.tags["mtlscale.method"],
             run.info.status,
-            [m.step for m in client.get_metric_history(run.info.run_id, "train.loss.a")],
+            sorted(m.step for m in client.get_metric_history(run.info.run_id, "train.loss.a")),
             run.data.metrics.get("test.mean", float("nan")),
         )
         for run in found
@@ -49,10 +49,14 @@ def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def begun(home: Home) -> int:
-    """Runs that the book of the experiment knows."""
-    book = home.experiment("small") / "mlflow.json"
-    return len(book.read_text().splitlines()) - 1 if book.exists() else 0
+def begun(uri: str) -> int:
+    """The number of runs that MLflow has, ended or not."""
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("small")
+    kind = "tags.`mtlscale.kind` = 'run'"
+    return 0 if experiment is None else len(client.search_runs([experiment.experiment_id], kind))
 
 
 def expected(runs: list[Run]) -> dict[str, tuple[str, str, list[int], float]]:
@@ -82,12 +86,12 @@ def test_a_server_that_dies_in_the_middle_is_caught_up_later(
             for number in range(1, EPOCHS + 1):
                 tracker.epoch(run, epoch_of(number))
             if index == 2:  # the third run has begun when the server dies
-                until(lambda: begun(home) == 3)
+                until(lambda: begun(server.uri) == 3)
                 server.kill()
             record = record_of(run)
             ledger.append(record)
             tracker.finished(run, record, home.run(run.run_id))
-        assert tracker.close([])
+        assert tracker.close()
         assert len(told) == 2 and all("mtlscale sync" in line and "\n" not in line for line in told)
         assert "lacks 4 runs" in told[1]
 
@@ -110,20 +114,20 @@ def test_a_server_that_dies_in_the_middle_is_caught_up_later(
 def test_runs_that_a_driver_began_as_it_died_are_not_written_twice(
     small: Callable[..., Experiment], tmp_path: Path
 ) -> None:
-    """It had told MLflow, and not yet its own book: the next one goes on in them, `sync` removes what is left over."""
+    """The next one goes on in them; `sync` removes what is left over."""
     import mlflow
 
     uri = give_database(tmp_path)
     experiment, home = small(tracking=f"{{uri: '{uri}'}}"), Home(tmp_path / "home")
     runs, client = runs_of(experiment), mlflow.MlflowClient(tracking_uri=uri)
-    Tracker(experiment, home).close([])
-    parent = json.loads((home.experiment("small") / "mlflow.json").read_text().splitlines()[0])["parent"]
+    Tracker(experiment, home).close()
     place = client.get_experiment_by_name("small").experiment_id
+    (report,) = client.search_runs([place])
 
     def begin(run: Run) -> None:
         kind = {"mtlscale.kind": "run", "mtlscale.run_id": run.run_id, "mtlscale.method": run.method}
         kind["mtlscale.dataset"] = run.dataset
-        client.create_run(place, tags={"mlflow.parentRunId": parent, **kind})
+        client.create_run(place, tags={"mtlscale.owner": report.info.run_id, **kind})
 
     begin(runs[0])
     tracker, ledger = Tracker(experiment, home), Ledger(home.ledger("small"))
@@ -131,7 +135,7 @@ def test_runs_that_a_driver_began_as_it_died_are_not_written_twice(
         tracker.started(run)
         tracker.finished(run, record_of(run), home.run(run.run_id))
         ledger.append(record_of(run))
-    assert tracker.close([]) is None
+    assert tracker.close() is None
     assert written(uri, "small") == expected(runs)
     adopted = client.search_runs([place], f"tags.`mtlscale.run_id` = '{runs[0].run_id}'")
     assert adopted[0].data.params["balancer.name"] == runs[0].spec["balancer"]["name"]
@@ -162,7 +166,7 @@ def _eight(uri: str, experiment_file: Callable[..., Path], load: Callable[..., E
         load(experiment_file(name=f"writer{number}", tracking=f"{{uri: '{uri}'}}", seeds="[0, 1]"))
         for number in range(8)
     ]
-    Tracker(experiments[0], Home(folder / "first")).close([])  # one makes the tables
+    Tracker(experiments[0], Home(folder / "first")).close()  # one makes the tables
     told: list[str] = []
     trackers = [Tracker(e, Home(folder / e.name), told.append) for e in experiments]
     for run_of_each in zip(*(runs_of(e) for e in experiments), strict=True):
@@ -171,7 +175,7 @@ def _eight(uri: str, experiment_file: Callable[..., Path], load: Callable[..., E
             for number in range(1, EPOCHS + 1):
                 tracker.epoch(run, epoch_of(number))
             tracker.finished(run, record_of(run), folder / "none")
-    assert [tracker.close([]) for tracker in trackers] == [None] * 8
+    assert [tracker.close() for tracker in trackers] == [None] * 8
     assert [line for line in told if "still to write" not in line] == []  # which is said where the server is slow
     for experiment in experiments:
         assert written(uri, experiment.name) == expected(runs_of(experiment))
@@ -190,7 +194,7 @@ def test_the_epochs_of_all_phases_are_written_one_after_the_other(small: Callabl
     for epoch in epochs[:3]:
         tracker.epoch(run, epoch)
     tracker.finished(run, record_of(run).model_copy(update={"epochs": epochs}), home.run(run.run_id))
-    assert tracker.close([]) is None
+    assert tracker.close() is None
     assert written(home.tracking_uri, "small")[run.run_id][2] == [1, 2, 3, 4, 5]
 
 
@@ -219,7 +223,7 @@ def test_what_a_search_took_and_found_is_written(small: Callable[..., Experiment
         }
         tracker.started(run)
         tracker.finished(run, record_of(run).model_copy(update=update), home.run(run.run_id))
-    assert tracker.close([]) is None
+    assert tracker.close() is None
     shown = everything(home.tracking_uri, "small")
     _, _, tags, latest, *_ = shown[first.run_id]  # type: ignore[misc]
     assert {name: value for name, value in latest.items() if name.startswith(("trace", "phase"))} == {
@@ -275,27 +279,26 @@ def test_a_run_written_in_one_go_is_stored_as_one_followed_from_its_start(
     writer.connect()
     whole, late, broken, trial, *_ = runs_of(experiment)
     times = {"started": "2026-01-02T03:04:05+00:00", "finished": "2026-01-02T03:05:05+00:00"}
-    folder = home.run("x")
-    folder.mkdir(parents=True)
-    (folder / "record.json").write_text("{}")
+    for run in (whole, late):
+        write_atomically(home.run(run.run_id) / "record.json", b"{}")
     odd = {"a": {"loss": float("nan"), "accuracy": 1.0}, "b": {"loss": float("inf"), "accuracy": -1.0}}
     records = {
         run.run_id: record_of(run).model_copy(update={**times, "metrics": {"test": odd}}) for run in (whole, late)
     }
     failed = record_of(broken, "failed").model_copy(update={"error": "it broke", "metrics": {}, **times})
 
-    writer.write(RunUpdate(whole, record=records[whole.run_id], folder=folder))
-    writer.write(RunUpdate(broken, record=failed))
-    writer.write(RunUpdate(late, [epoch_of(1), epoch_of(2)]))
-    writer.write(RunUpdate(late, [epoch_of(3)]))
+    writer.write(whole, record=records[whole.run_id])
+    writer.write(broken, record=failed)
+    writer.write(late, [epoch_of(1), epoch_of(2)])
+    writer.write(late, [epoch_of(3)])
     (begun, *_rest) = everything(home.tracking_uri, "small")[late.run_id]
-    writer.write(RunUpdate(late, record=records[late.run_id], folder=folder))
+    writer.write(late, record=records[late.run_id])
     tuned = trial.tuned({"training.lr": 0.5})
-    writer.write(RunUpdate(tuned, record=record_of(trial).model_copy(update=times), trial=True, score=3.0))
+    writer.trial(tuned, record_of(trial).model_copy(update=times), 3.0)
     row = Row(whole.dataset, whole.method, whole.spec, {"test.mean": 1.5, "delta": -2.0}, 1, 0, 2)
     writer.rows([row])
     writer.rows([replace(row, metrics={"test.mean": 2.5, "delta": -2.0}, finished=2)])
-    writer.close([], "FINISHED")
+    writer.close("FINISHED")
 
     stored: dict[str, Any] = everything(home.tracking_uri, "small")
     assert len(stored) == 4 + 2 + 2  # runs, rows, rows of the search
@@ -313,8 +316,8 @@ def test_a_run_can_be_seen_before_its_first_epoch(small: Callable[..., Experimen
     experiment = small()
     tracker = Tracker(experiment, home)
     tracker.started(runs_of(experiment)[0])
-    until(lambda: begun(home) == 1)
-    assert tracker.close([], "KILLED", seconds=3600) is None
+    until(lambda: begun(home.tracking_uri) == 1)
+    assert tracker.close("KILLED", seconds=3600) is None
 
 
 def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(
@@ -328,10 +331,10 @@ def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(
         tracker.epoch(run, epoch_of(1))
         if number == 0:
             tracker.finished(run, record_of(run), home.run(run.run_id))
-    until(lambda: begun(home) == len(runs))
+    until(lambda: begun(home.tracking_uri) == len(runs))
     for run in runs[1:]:
         tracker.epoch(run, epoch_of(2))
-    assert tracker.close([], "KILLED", seconds=3600) is None and told == []  # returns as soon as all is written
+    assert tracker.close("KILLED", seconds=3600) is None and told == []  # returns as soon as all is written
     found = written(home.tracking_uri, "small")
     assert {entry[1] for entry in found.values()} == {"FINISHED", "KILLED"}
     assert [found[run.run_id][2] for run in runs[1:]] == [[1, 2]] * (len(runs) - 1)
@@ -342,7 +345,7 @@ def test_closing_in_haste_ends_what_was_begun_and_the_rest_goes_on_later(
     until(lambda: {entry[1] for entry in written(home.tracking_uri, "small").values()} == {"FINISHED", "RUNNING"})
     for run in runs[1:]:
         again.finished(run, record_of(run), home.run(run.run_id))
-    assert again.close([]) is None
+    assert again.close() is None
     assert written(home.tracking_uri, "small") == expected(runs)
 
 
@@ -361,13 +364,14 @@ def test_a_backlog_is_kept_small_and_told_of(
     for run in runs:
         record = record_of(run)
         write_atomically(home.run(run.run_id) / "record.json", record.model_dump_json().encode())
+        EpochFile(home.run(run.run_id)).take(record.epochs)
         for epoch in record.epochs:
             tracker.epoch(run, epoch)
         assert tracker._waiting_epochs <= 3
         tracker.finished(run, record, home.run(run.run_id))
-    assert sum(waiting.record is not None for waiting in tracker._ended) <= 1
-    assert tracker.close([]) is None and tracker.left == 0
-    assert told and all(line.endswith("runs still to write") for line in told)
+    assert sum(record is not None for _, record, *_ in tracker._ended) <= 1
+    assert tracker.close() is None and tracker.left == 0
+    assert told and all(line.endswith("still to write") for line in told)
     assert written(home.tracking_uri, "small") == expected(runs)
 
 
@@ -394,7 +398,7 @@ def test_a_server_that_hangs_holds_nobody_up(small: Callable[..., Experiment], t
         for run in runs_of(experiment):
             tracker.finished(run, record_of(run), home.run(run.run_id))
         before = time.monotonic()
-        assert tracker.close([], "KILLED", seconds=1.0)
+        assert tracker.close("KILLED", seconds=1.0)
         assert time.monotonic() - before < 120
         assert told == ["MLflow lacks 3 runs; `mtlscale sync` with the same experiment writes what is left"]
     finally:

@@ -23,7 +23,7 @@ def _connect(experiment: Experiment, home: Home, start: Barrier, outcomes: Simpl
     try:
         writer = Writer(experiment, home)
         writer.connect()
-        writer.close([], "FINISHED")
+        writer.close("FINISHED")
         outcomes.put("")
     except BaseException as error:
         outcomes.put(f"{type(error).__name__}: {error}")
@@ -33,6 +33,7 @@ def _connect(experiment: Experiment, home: Home, start: Barrier, outcomes: Simpl
 @pytest.mark.slow
 def test_two_drivers_in_one_second_both_log(small: Callable[..., Experiment], tmp_path: Path) -> None:
     import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - before the fork, which then costs nothing
+    from mlflow import MlflowClient
 
     fork = multiprocessing.get_context("fork")
     names = ("first", "second")
@@ -46,6 +47,9 @@ def test_two_drivers_in_one_second_both_log(small: Callable[..., Experiment], tm
         for driver in drivers:
             driver.join(60)
         assert set(experiments(home.tracking_uri)) >= set(names)
+        client = MlflowClient(home.tracking_uri)
+        ids = [client.get_experiment_by_name(name).experiment_id for name in names]
+        assert len({run.data.tags["mtlscale.home"] for run in client.search_runs(ids)}) == 1
 
 
 def test_a_home_that_cannot_be_locked_is_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,3 +251,44 @@ def test_a_rule_that_never_hears_of_an_epoch_says_so_once(network: Network, inpu
 def test_a_component_of_another_kind_is_named(network: Network) -> None:
     with pytest.raises(UserError, match="unknown balancer 'mmoe': it is an architecture"):
         mtlscale.TaskBalancer("mmoe", shared=network.trunk, heads=network.heads)
+
+
+def test_losses_that_a_scaler_of_the_loop_has_scaled_are_refused_at_the_first_step(
+    network: Network, inputs: Tensor
+) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    for scaled in (scaler.scale, lambda loss: scaler.scale([loss])[0], lambda loss: scaler.scale(loss) / 2):
+        losses, _ = network.losses(inputs)
+        with pytest.raises(UserError, match="task 0 was scaled by a GradScaler that the balancer was not given: make"):
+            balancer_of("mgda", network).backward([scaled(loss) for loss in losses])
+
+    # A weight is no scale, even beside a scaler, and a scaler that is off scales nothing.
+    off = torch.amp.GradScaler("cpu", enabled=False)
+    for scaled in (lambda loss: 0.5 * loss, lambda loss: torch.tensor(2.0) * loss, off.scale):
+        losses, _ = network.losses(inputs)
+        balancer_of("mgda", network).backward([scaled(loss) for loss in losses])
+
+
+def test_a_frozen_trunk_is_named_as_the_cause(network: Network, inputs: Tensor) -> None:
+    network.trunk.requires_grad_(False)
+    cause = r"mgda balances the gradients of shared parameters, but all 4 of them are frozen .*: thaw some"
+    with pytest.raises(UserError, match=cause):
+        mtlscale.TaskBalancer("mgda", shared=network.trunk, heads=network.heads)
+
+    losses, features = network.losses(inputs)
+    with pytest.raises(UserError, match=r"the features of task 0 have no graph: .* is frozen or .*leave features out"):
+        balancer_of("equal", network).backward(losses, features=features)
+    balancer_of("equal", network).backward(losses)  # the heads alone learn
+
+
+def test_parts_of_one_stacked_tensor_and_swapped_heads_have_a_sentence_each(network: Network, inputs: Tensor) -> None:
+    losses, _ = network.losses(inputs)
+    balancer = balancer_of("equal", network)
+    stacked = torch.stack(losses)
+    of_all = r"heads of all tasks, as every part of torch.stack\(losses\) does: give a list of losses$"
+    for parts in (stacked, list(stacked), [stacked[task] for task in range(TASKS)]):
+        with pytest.raises(UserError, match=of_all):
+            balancer.backward(parts)
+
+    with pytest.raises(UserError, match=r"head of task 2: are heads and losses in one order\?$"):
+        balancer.backward(losses[::-1])

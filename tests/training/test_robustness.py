@@ -117,7 +117,7 @@ def test_a_run_is_evaluated(run: Callable[..., Run], kinds: PreparedData) -> Non
     assert set(record.figures["test"]) == {"pgd_accuracy", "ood_auroc", "ood_aupr", "ood_aupr_inverted"}
     assert record.figures["test"]["pgd_accuracy"] <= record.metrics["test"]["class"]["accuracy"]
     assert record.figures["network"]["throughput"] > 0 and record.figures["network"]["latency_ms"] > 0
-    assert RunRecord.model_validate_json(record.model_dump_json()) == record
+    assert RunRecord.model_validate_json(record.model_dump_json()) == record.model_copy(update={"epochs": []})
     plain = train(run("{pgd: {epsilon: 0}}"), kinds)
     for split in ("val", "test"):
         accuracy = plain.metrics[split]["class"]["accuracy"]

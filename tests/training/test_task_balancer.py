@@ -457,6 +457,10 @@ def test_bad_input_is_named_and_changes_nothing(what: str, name: str) -> None:
         ({"shared": ["weight"], "tasks": 2}, "parameters or modules, not a str"),
         ({"method": "getmlt", "shared": nn.Linear(2, 2), "tasks": 2}, "unknown balancer 'getmlt'.*getmtl"),
         ({"method": 3, "shared": nn.Linear(2, 2), "tasks": 2}, "method is a int"),
+        ({"shared": 3, "tasks": 2}, "shared is a int; give a module, or its parameters"),
+        ({"shared": nn.Linear(2, 2), "tasks": 2, "scaler": True}, "scaler is a bool; give the loop's torch.amp"),
+        ({"shared": nn.Linear(2, 2), "tasks": 2, "amp": "float16"}, "amp is 'float16'; choose off, bf16, fp16"),
+        ({"shared": nn.Linear(2, 2), "tasks": 2, "gramian_every": 0}, "gramian_every is 0; a number of steps, 1 or"),
         ({"shared": nn.Linear(2, 2), "tasks": 2, "epsilon": 1.0}, "unknown option 'epsilon'"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import console_of
+from mtlscale.cli.options import DatasetOption, OnlyOption, console_of, only
 from mtlscale.cli.output.grid import grid
 from mtlscale.cli.output.terminal import epochs_bar
 from mtlscale.config import UserError
@@ -55,6 +55,8 @@ def submit(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, e.g. training.epochs=5")
     ] = None,
+    methods: OnlyOption = None,
+    datasets: DatasetOption = None,
     include: Annotated[list[Path] | None, typer.Option(help="A further file or folder for the job's folder")] = None,
     with_code: Annotated[
         bool, typer.Option("--with-code", help="Ship this very mtlscale; else the cluster has one")
@@ -78,14 +80,16 @@ def submit(
         storage_url(storage, "--storage")
     package = pack(experiment, tuple(set_ or ()), include or (), with_code=with_code)
     package.check(limit)
+    only(package.experiment, methods, datasets)
     if package.links:
         shown = ", ".join(map(str, package.links[:3])) + (", …" if len(package.links) > 3 else "")
         count = f"{len(package.links)} link{'' if len(package.links) == 1 else 's'}"
         print(f"mtlscale: {count} left out: {shown}; --include what they lead to", file=sys.stderr)
 
     jobs = connect(address)
-    options = {"--home": home, "--storage": storage, "--source": source}
-    arguments = [part for name, value in options.items() if value for part in (name, value)]
+    options = [("--home", home), ("--storage", storage), ("--source", source)]
+    options += [*(("--only", name) for name in methods or ()), *(("--dataset", name) for name in datasets or ())]
+    arguments = [part for name, value in options if value for part in (name, value)]
     job = jobs.submit(package, arguments, with_code=with_code)
     print(
         f"{job}: {package.experiment.name} at {jobs.url}, {len(package.sizes())} files, {bytes_in_words(package.size)}",
@@ -190,16 +194,16 @@ def status(
 
 
 def _print_experiments(home: Path | None) -> None:
-    from mtlscale.execution.planning.status import experiment_statuses
+    from mtlscale.execution.planning.status import experiment_counts
     from mtlscale.records import Home
 
     results_home = Home.at(home)
-    snapshots = experiment_statuses(results_home)
-    if not snapshots:
+    experiments = experiment_counts(results_home)
+    if not experiments:
         raise UserError(f"no experiments in {results_home.root}; name their --home, or a job with its --address")
 
     numbers = ("runs", "done", "failed", "diverged", "left")
-    rows = [(s.name, s.runs, s.done, s.failed, s.diverged, s.remaining, s.last) for s in snapshots]
+    rows = [(name, c.total, c.finished, c.failed, c.diverged, c.left, c.last) for name, c in experiments.items()]
     console_of().print(grid(("experiment", *numbers, "last"), rows, title=str(results_home.root), right=numbers))
 
 
@@ -242,16 +246,16 @@ def sync(
     Brings the row of each method up to the leaderboard. Nothing is written twice. `--set tracking.uri=URI` writes to
     another MLflow, `--set tracking.detail=full` every metric.
     """
+    from mtlscale.api.mlflow_rows import rows_of
     from mtlscale.config import load_experiment
-    from mtlscale.execution.finding.own_records import own_records
-    from mtlscale.execution.summary_rows import rows_of
+    from mtlscale.execution.finding.own_board import own_board
     from mtlscale.records import Home
     from mtlscale.report.results import Results
     from mtlscale.tracking.sync import sync as synchronise
 
     spec = load_experiment(experiment, tuple(set_ or ()))
     results_home = Home.at(home)
-    own = own_records(spec, results_home)
+    own = own_board(spec, results_home)
     results = Results(spec, own.records, results_home.experiment(spec.name), notes=own.unsettled)
     written, existing = synchronise(
         spec, results_home, lambda: rows_of(results), tell=lambda text: print(text, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +48,7 @@ def inspect(
     home: HomeOption = None,
 ) -> None:
     """Say what a file would be as a data set: its inputs, targets, splits and suspicious columns."""
-    from mtlscale.cli.output.starter_experiment import starter_experiment
+    from mtlscale.cli.output.starter_experiment import starter_experiment, starter_label
     from mtlscale.config import parse_override
     from mtlscale.execution.preparing.inspection import inspect_source
 
@@ -68,7 +69,12 @@ def inspect(
     _print_report(console, report, str(file))
 
     if write is None:
-        console.print("\nto write the experiment file: the same command with --write NAME.yaml", highlight=False)
+        given = [part for text in targets or () for part in ("--targets", text)]
+        given += [part for text in option or () for part in ("--option", text)]
+        command = shlex.join(
+            ["mtlscale", "inspect", str(file), *given, "--write", f"{starter_label(report, str(file))}.yaml"]
+        )
+        console.print(f"\nto write the experiment file: {command}", soft_wrap=True, highlight=False, markup=False)
         return
     try:
         write.write_text(starter_experiment(report, str(file), write), encoding="utf-8")

@@ -20,8 +20,7 @@ from mtlscale.config import UserError
 
 if TYPE_CHECKING:
     from mtlscale.config import Experiment
-    from mtlscale.execution.planning.status import ExperimentStatus
-    from mtlscale.records import Home
+    from mtlscale.records import Board, Counts, Home, Wanted
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")  # under any other name the request comes from somebody else's page
@@ -74,7 +73,8 @@ class Watched:
     home: Home
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _built: tuple[str, str] | None = None  # mark of the results, and the page
-    _own_ids: tuple[float, frozenset[str]] | None = None  # time of the plan, and the ids of the file's own runs
+    _own: tuple[float, tuple[Wanted, ...]] | None = None  # time of the plan, and the file's runs if it has none of them
+    _board: tuple[tuple[str, float], Board] | None = None  # mark of the results and time of the plan, and the board
 
     def results(self) -> str:
         """Return a mark that changes with every run that ends; "none" before the first."""
@@ -86,14 +86,14 @@ class Watched:
 
     def page(self) -> str:
         """Return the experiment's page, or one that waits for the first run; simultaneous requests build it once."""
-        from mtlscale.execution.finding.own_records import own_records
+        from mtlscale.execution.finding.own_board import own_board
         from mtlscale.report.formats.pages import rendered
         from mtlscale.report.results import Results
 
         with self._lock:
             state = self.results()
             if self._built is None or self._built[0] != state:
-                own = None if state == "none" else own_records(self.experiment, self.home)
+                own = None if state == "none" else own_board(self.experiment, self.home)
                 if own is not None and own.records:
                     folder = self.home.experiment(self.experiment.name)
                     text = Results(self.experiment, own.records, folder, notes=own.unsettled).page(live=state)
@@ -108,52 +108,62 @@ class Watched:
         snapshot = self._status()
         return {
             "results": self.results(),
-            "runs": snapshot.runs,
-            "done": snapshot.done,
+            "runs": snapshot.total,
+            "done": snapshot.finished,
             "failed": snapshot.failed,
             "diverged": snapshot.diverged,
-            "left": snapshot.remaining,
+            "left": snapshot.left,
             "last": snapshot.last,
             "said": self.status_line(snapshot),
         }
 
-    def status_line(self, status: ExperimentStatus | None = None) -> str:
+    def status_line(self, status: Counts | None = None) -> str:
         """Return the status of the experiment in a line."""
         from mtlscale.records import holder_of
 
         status = status or self._status()
         folder = self.home.experiment(self.experiment.name)
         holder, now = holder_of(folder), time.time()
-        if status.runs == 0:
+        if status.total == 0:
             if trials := _count_lines(self.home.trials(self.experiment.name)):
                 return f"The search so far: {trials} trials."
             return "Nothing has been started yet; waiting." if holder is None else "Waiting for the first run."
 
-        parts = [f"{status.done} of {status.runs} runs done"]
+        parts = [f"{status.finished} of {status.total} runs done"]
         problems = {"failed": status.failed, "diverged": status.diverged}
         parts += [f"{count} {state}" for state, count in problems.items() if count]
-        parts += [f"{status.remaining} left"] if status.remaining else []
+        parts += [f"{status.left} left"] if status.left else []
 
         if status.last:
             parts.append(f"last ended {_span(now - datetime.fromisoformat(status.last).timestamp())} ago")
         if holder is not None:
             parts.append(f"running for {_span(now - holder.since)}")
-        elif status.remaining:
+        elif status.left:
             parts.append("nobody runs it now; `mtlscale run` goes on")
         return f"{', '.join(parts)}."
 
-    def _status(self) -> ExperimentStatus:
-        from mtlscale.execution.finding.own_records import own_entries
-        from mtlscale.execution.planning.status import PLAN, experiment_status
+    def _status(self) -> Counts:
+        """Return how far the runs of the last start have come, or those that the file has now if none of them is."""
+        from mtlscale.execution.finding.own_board import own_board
+        from mtlscale.execution.planning.status import PLAN, board_at_start, read_plan
+        from mtlscale.records import Board, Ledger
 
+        name = self.experiment.name
         try:
-            started = (self.home.experiment(self.experiment.name) / PLAN).stat().st_mtime
+            started = (self.home.experiment(name) / PLAN).stat().st_mtime
         except OSError:
-            return experiment_status(self.home, self.experiment.name)
-        if self._own_ids is None or self._own_ids[0] != started:
-            entries = own_entries(self.experiment, self.home, {})
-            self._own_ids = (started, frozenset(entry.run_id for entry in entries))
-        return experiment_status(self.home, self.experiment.name, self._own_ids[1])
+            return board_at_start(self.home, name).counts
+        if self._own is None or self._own[0] != started:
+            own = own_board(self.experiment, self.home).wanted
+            noted = {one.run_id for one in read_plan(self.home, name) or ()}
+            self._own = started, own if noted.isdisjoint(one.run_id for one in own) else ()
+
+        mark = (self.results(), started)
+        if self._board is None or self._board[0] != mark:
+            other = self._own[1]
+            ledger = Ledger(self.home.ledger(name))
+            self._board = mark, Board(other, ledger) if other else board_at_start(self.home, name)
+        return self._board[1].counts
 
 
 def serving(watched: Watched, port: int = 0) -> ThreadingHTTPServer:

@@ -124,7 +124,7 @@ def leaderboard(
 
     What does not compare (other data, tasks, metrics or splits) stands in tables of its own, with a note.
     """
-    from mtlscale.execution.finding.result_sources import sources_of
+    from mtlscale.api.sources import sources_of
     from mtlscale.report.merge_experiments import RunSelection, gather
     from mtlscale.report.tables.pairwise import pairwise as pairs
     from mtlscale.report.tables.sheets import of_pairs
@@ -143,7 +143,7 @@ def leaderboard(
         raise UserError(f"--label {label}: {_LABELS}")
 
     homes = [home_of(folder) for folder in home] if home else [home_of(None)]
-    sources = sources_of(places, homes, tuple(set_ or ()), epochs=form in ("terminal", "html"))
+    sources = sources_of(places, homes, tuple(set_ or ()))
     selection = RunSelection(
         methods=method or (),
         datasets=dataset or (),
@@ -235,14 +235,14 @@ def _check_writable(output: Path) -> None:
 
 
 def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Results:
-    from mtlscale.execution.finding.own_records import own_records
-    from mtlscale.execution.finding.result_sources import no_runs, own_experiment
+    from mtlscale.api.sources import no_runs, own_experiment
+    from mtlscale.execution.finding.own_board import own_board
     from mtlscale.report.results import Results
 
     spec = own_experiment(experiment, tuple(set_ or ()))
     results_home = home_of(home)
 
-    own = own_records(spec, results_home)
+    own = own_board(spec, results_home)
     if not own.records:
         raise UserError(no_runs(spec, [results_home], experiment, own.unsettled))
     return Results(spec, own.records, results_home.experiment(spec.name), notes=own.unsettled)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli import completion
 from mtlscale.cli.options import (
     AddressOption,
     DatasetOption,
@@ -19,6 +18,7 @@ from mtlscale.cli.options import (
     ExperimentArgument,
     HomeOption,
     JsonOption,
+    OnlyOption,
     QuietOption,
     SetOption,
     SourceOption,
@@ -29,7 +29,7 @@ from mtlscale.cli.options import (
     only,
 )
 from mtlscale.cli.output.json_events import JsonEvents
-from mtlscale.cli.output.progress import observer_of
+from mtlscale.cli.output.progress import sink_of
 from mtlscale.cli.output.terminal import print_results
 from mtlscale.config import UserError
 
@@ -51,12 +51,6 @@ DryRunOption = Annotated[
 FastOption = Annotated[
     bool,
     typer.Option("--fast", help="Does it work at all? Two steps of every run, one seed, in a folder that is removed"),
-]
-OnlyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only", metavar="METHOD", help="Exactly this row, and others so named", autocompletion=completion.methods
-    ),
 ]
 
 
@@ -87,8 +81,9 @@ def run(
 
     Ctrl-C, SIGTERM, and the notices of schedulers (SIGUSR1, SIGHUP) end it in good order; the same command resumes.
     """
+    from mtlscale.api.running import run as run_experiment
     from mtlscale.config import defaults_file, find_experiment, load_experiment
-    from mtlscale.execution.runner import run as run_experiment
+    from mtlscale.report.cells.number_format import counted
 
     if fast and dry_run:
         raise UserError("--fast runs everything, --dry-run nothing; drop one of them")
@@ -110,22 +105,22 @@ def run(
             run_fast(spec, results_home, source, address, download=download, quiet=quiet, json=json)
         return
 
-    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
+    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json) as sink:
         results = run_experiment(
             spec,
             home=results_home,
             source=source,
             address=address,
             download=download,
-            observer=observer,
+            sinks=[sink],
             wait=wait,
-            full_experiment=full_experiment if methods or datasets else None,
+            whole=full_experiment if methods or datasets else None,
         )
 
     files = _print_outcome(console, results, results_home, quiet=quiet, json=json)
     seconds = time.perf_counter() - started
     if not quiet:
-        console.print(f"{len(results.records)} runs, {seconds:.0f} s")
+        console.print(f"{counted(len(results.records), 'run')}, {seconds:.0f} s")
     _report_end(lines, spec, results.records, seconds, files, "runs")
 
 
@@ -149,14 +144,17 @@ def work(
     """
     from mtlscale.config import load_experiment
     from mtlscale.execution.array_task import work as train_runs
+    from mtlscale.report.cells.number_format import counted
 
     spec = only(load_experiment(experiment, tuple(set_ or ())), methods, datasets)
     console, started = console_of(quiet=json), time.perf_counter()
-    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
-        count = train_runs(spec, home_of(home), task, observer, source=source, download=download)
+    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json) as sink:
+        count = train_runs(spec, home_of(home), task, [sink], source=source, download=download)
     if not quiet and not json:
         seconds = time.perf_counter() - started
-        console.print(f"task {task} has trained {count} runs in {seconds:.0f} s; `mtlscale run` compares them")
+        console.print(
+            f"task {task} has trained {counted(count, 'run')} in {seconds:.0f} s; `mtlscale run` compares them"
+        )
 
 
 def _print_outcome(console: Console, results: Results, home: Home, *, quiet: bool, json: bool) -> dict[str, Path]:
@@ -201,8 +199,8 @@ def sweep(
     json: JsonOption = False,
 ) -> None:
     """Tune every method with the same budget; `mtlscale run` then trains the winners on fresh seeds."""
+    from mtlscale.api.running import sweep as run_sweep
     from mtlscale.config import load_experiment
-    from mtlscale.execution.runner import sweep as run_sweep
 
     spec = only(load_experiment(experiment, tuple(set_ or ())), methods, datasets)
     if spec.search is None:
@@ -214,9 +212,9 @@ def sweep(
 
     console, lines, started = console_of(quiet=json), JsonEvents(json), time.perf_counter()
     results_home = home_of(home, storage)
-    with _interruptible(), observer_of(console, spec, quiet=quiet, json=json) as observer:
+    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json) as sink:
         results = run_sweep(
-            spec, home=results_home, source=source, address=address, download=download, observer=observer, wait=wait
+            spec, home=results_home, source=source, address=address, download=download, sinks=[sink], wait=wait
         )
 
     console.print(results.to_rich())

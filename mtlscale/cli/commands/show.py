@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.records import FoundRun, Home, RunRecord
-    from mtlscale.report.tables.reproduction import Reproduction
+    from mtlscale.records.reproduction import Reproduction
 
 _MAX_LISTED = 20  # differences that are shown
 _TRACEBACK_LINES = 12
@@ -79,6 +79,8 @@ def show(
         print(yaml.safe_dump(_record(found_run).spec, sort_keys=False, allow_unicode=True), end="")
     elif json:
         content = {} if found_run.record is None else found_run.record.model_dump(mode="json")
+        if found_run.record is not None:
+            content["epochs"] = [epoch.model_dump(mode="json") for epoch in found_run.record.epochs]
         locations = {
             "experiments": found_run.experiments,
             "folder": str(found_run.folder),
@@ -188,7 +190,7 @@ def rerun(
     from mtlscale.execution.planning.noted_plugins import noted_plugins
     from mtlscale.execution.rehearsal.rerun import rerun as run_again
     from mtlscale.records import find_run, runs_of_experiment
-    from mtlscale.report.tables.reproduction import DIFFERENT
+    from mtlscale.records.reproduction import DIFFERENT
 
     results_home = home_of(home)
     found_run = find_run(results_home, run)

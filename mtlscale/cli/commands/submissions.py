@@ -15,7 +15,7 @@ from mtlscale.cli.options import DatasetOption, HomeOption, SetOption, SourceOpt
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
-    from mtlscale.execution.submission.validate import Checked
+    from mtlscale.api.submission.validate import Checked
     from mtlscale.records import Home, RunRecord
     from mtlscale.records.submission_schema import Problem
 
@@ -42,8 +42,8 @@ def contribute(
 
     It has the experiment, its records, and where they came from, without paths, user or machine.
     """
+    from mtlscale.api.submission.write import contribute as write
     from mtlscale.config import find_experiment, load_experiment, read_settings
-    from mtlscale.execution.submission.write import contribute as write
 
     if not by.strip():
         raise UserError("--by: say who contributes the results")
@@ -77,8 +77,8 @@ def validate(
     Nothing of the folders is executed. Numbers that were made up pass all that; --rerun does runs once more and
     compares. Exit status 1 where something is wrong.
     """
-    from mtlscale.execution.submission.trusted_rerun import check_trusted
-    from mtlscale.execution.submission.validate import conflicts
+    from mtlscale.api.submission.trusted_rerun import check_trusted
+    from mtlscale.api.submission.validate import conflicts
 
     checked_folders, unreadable = _checked(paths)
     problems = [(checked, problem) for checked in checked_folders for problem in checked.problems]
@@ -110,7 +110,7 @@ def validate(
 
 def _checked(paths: Sequence[Path]) -> tuple[list[Checked], bool]:
     """Return the checked folders, and whether one of several could not be read."""
-    from mtlscale.execution.submission.validate import check
+    from mtlscale.api.submission.validate import check
 
     checked_folders, unreadable = [], False
     for path in paths:
@@ -161,9 +161,9 @@ def _selected_runs(checked: Checked, count: int, named: Sequence[str]) -> list[R
 
 def _repeated(checked: Checked, records: Sequence[RunRecord], home: Home, source: Path | None) -> bool:
     """Return whether repeated runs end as they did, to the last digit or within what seeds differ by."""
+    from mtlscale.api.submission.trusted_rerun import rerun_with_plugins
     from mtlscale.execution.rehearsal.rerun import rerun
-    from mtlscale.execution.submission.trusted_rerun import rerun_with_plugins
-    from mtlscale.report.tables.reproduction import DIFFERENT, SAME, WITHIN
+    from mtlscale.records.reproduction import DIFFERENT, SAME, WITHIN
 
     outcomes: Counter[str] = Counter()
     other_courses = 0

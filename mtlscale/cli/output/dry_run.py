@@ -10,14 +10,16 @@ from mtlscale.config import space_of
 from mtlscale.data.quality_warnings import left_out
 from mtlscale.execution.planning.reader_report import reading
 from mtlscale.execution.tuning.sweep import SweepPlan
+from mtlscale.report.cells.number_format import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mtlscale.config import Run
-    from mtlscale.execution.planning.plan import Plan, PlannedRun
+    from mtlscale.execution.planning.plan import Plan
     from mtlscale.execution.rehearsal.dry_run import DryRun
     from mtlscale.execution.rehearsal.forecast import Forecast, Forecasts
+    from mtlscale.records import Wanted
 
 _STATES = ("done", "resume", "retry", "new")
 
@@ -47,11 +49,11 @@ def as_json(sketch: DryRun, forecasts: Forecasts) -> dict[str, Any]:
         content["searches"] = [_search(sketch, base) for base in bases]
         content["execution"] = [] if plan is None else plan.explain()
     else:
-        content["runs"] = [] if plan is None else [_run(planned, plan) for planned in plan.runs]
+        content["runs"] = [] if plan is None else [_run(one, plan) for one in plan.board.wanted]
         content["runs"] += map(_unknown, sketch.unknown)
 
     if sketch.plan is not None:
-        content["samples"] = {name: manifest.counts for name, manifest in sketch.plan.manifests.items()}
+        content["samples"] = {name: manifest.counts for name, manifest in sketch.plan.data.manifests.items()}
         content["reading"] = dict(reading(sketch.plan))
     content["unknown"] = dict(sketch.why)
     content["remarks"] = list(sketch.remarks)
@@ -59,14 +61,14 @@ def as_json(sketch: DryRun, forecasts: Forecasts) -> dict[str, Any]:
     return content | {"seconds": forecasts.seconds, "complete": forecasts.complete, "slots": forecasts.slots}
 
 
-def _run(planned: PlannedRun, plan: Plan) -> dict[str, Any]:
-    run = planned.run
+def _run(wanted: Wanted, plan: Plan) -> dict[str, Any]:
+    assert wanted.run is not None  # a plan has all of a run
     return {
-        **_labels(run),
-        "run": run.run_id,
-        "steps": plan.steps(run),
-        "state": planned.state,
-        "like": planned.same_as,
+        **_labels(wanted.run),
+        "run": wanted.run_id,
+        "steps": plan.steps(wanted.run),
+        "state": plan.board.state(wanted),
+        "like": wanted.same_as,
     }
 
 
@@ -84,7 +86,7 @@ def _search(sketch: DryRun, base: Run) -> dict[str, Any]:
     trials, done_count = search.budget, 0
     if isinstance(plan, SweepPlan) and base in plan.bases:
         planned_trials = plan.of(base)
-        done_count = sum(planned.state == "done" for planned in planned_trials)
+        done_count = sum(plan.plan.board.is_done(one.run_id) for one in planned_trials)
         trials = trials if search.adaptive else len(planned_trials)
 
     names = list(space_of(search, base))
@@ -95,21 +97,21 @@ def _runs(console: Console, sketch: DryRun) -> None:
     plan = sketch.plan
     headers = ("dataset", "method", "seed", "run", "epochs", "steps", "state")
     rows: list[tuple[object, ...]] = []
-    for row in [] if plan is None else [_run(planned, plan) for planned in plan.runs]:
+    for row in [] if plan is None else [_run(one, plan) for one in plan.board.wanted]:
         state = f"same as {row['like']}" if row["state"] == "same" else row["state"]
         steps = f"{row['steps']:,}"
         rows.append((row["dataset"], row["method"], row["seed"], row["run"], row["epochs"], steps, state))
     rows += [(run.dataset, run.method, run.seed, "?", run.epochs, "?", "?") for run in sketch.unknown]
     console.print(grid(headers, rows, title=sketch.experiment.name, right=("seed", "epochs", "steps")))
 
-    states = [] if plan is None else [planned.state for planned in plan.runs]
+    states = [] if plan is None else [plan.board.state(one) for one in plan.board.wanted]
     counts = [f"{states.count(state)} {state}" for state in _STATES if state in states]
     counts += [f"{len(sketch.unknown)} unknown"] if sketch.unknown else []
 
     resources = sketch.experiment.resources
-    total = len(sketch.unknown) + (0 if plan is None else plan.distinct)
+    total = len(sketch.unknown) + (0 if plan is None else len(plan.board.distinct))
     console.print(
-        f"{total} runs: {', '.join(counts)}; each on {resources.workers} × "
+        f"{counted(total, 'run')}: {', '.join(counts)}; each on {resources.workers} × "
         f"({resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU)",
         soft_wrap=True,
     )
@@ -119,7 +121,7 @@ def _runs(console: Console, sketch: DryRun) -> None:
 
 
 def _sizes(plan: Plan) -> Iterator[str]:
-    for name, manifest in plan.manifests.items():
+    for name, manifest in plan.data.manifests.items():
         counts = [manifest.counts[task.name] for task in manifest.suite.tasks]
         totals = (
             f"{sum(split_counts.get(split, 0) for split_counts in counts):,} {split}"

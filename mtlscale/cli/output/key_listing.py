@@ -22,6 +22,11 @@ def sections_of(name: str | None) -> list[Section]:
     sections = key_reference()
     chosen = [part for part in sections if name in (None, part.name) or part.name.startswith(f"{name}.")]
     if not chosen:
+        parent, _, key = str(name).rpartition(".")
+        keys = next(([key.name for key in part.keys] for part in sections if part.name == parent), [])
+        if keys:
+            hint = f"it is a key of {parent}" if key in keys else nearest(key, keys)
+            raise UserError(f"mtlscale list keys: no section {name!r}; {hint}; `mtlscale list keys {parent}` shows all")
         raise UserError(
             f"mtlscale list keys: no section {name!r}; {nearest(str(name), [part.name for part in sections])}"
         )

@@ -8,22 +8,30 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtlscale.cli.output.json_events import JsonEvents, labelled_note
 from mtlscale.cli.output.terminal import epochs_bar
+from mtlscale.records.events import (
+    Advanced,
+    DatasetPrepared,
+    EpochEnded,
+    Event,
+    Noted,
+    Planned,
+    RunBegun,
+    RunEnded,
+    Watching,
+)
 from mtlscale.records.scores import beats
+from mtlscale.records.scores import score as score_of
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from mtlscale.cli.output.json_events import JsonEvents
-    from mtlscale.config import Experiment, Run
+    from mtlscale.config import Experiment, Run, SearchSpec
     from mtlscale.execution.job_progress import JobProgress
-    from mtlscale.execution.planning.plan import Plan
-    from mtlscale.execution.planning.status import ExperimentStatus
-    from mtlscale.execution.tuning.sweep import SweepPlan
     from mtlscale.records import Epoch, RunRecord, Score
 
 _TELL_SECONDS = 1.0  # between two lines of progress
@@ -43,7 +51,8 @@ class ExperimentBar:
         self._name = experiment.name
         self._task: TaskID | None = None
         self._left: dict[str, int] = {}
-        self._done = self._runs = 0
+        self._runs: dict[str, tuple[Run, bool]] = {}  # run_id -> the run, and whether it is a trial
+        self._done = self._total = 0
         self._last_line = float("-inf")
         self._printed: JobProgress | None = None
         self._noun = "runs"
@@ -62,31 +71,49 @@ class ExperimentBar:
         if self._task is not None:
             self._print_line(last=True)
 
-    def watching(self, status: ExperimentStatus) -> None:
-        self._status.update(f"{self._name}: {status.done} of {status.runs} runs are done")
+    def take(self, event: Event) -> None:
+        """Show an event of the experiment."""
+        match event:
+            case Watching(experiment, counts):
+                self._status.update(f"{experiment}: {counts.finished} of {counts.total} runs are done")
+            case DatasetPrepared():
+                self._status.update("starting Ray")
+            case Planned() if event.search is not None:
+                self._search(event, event.search)
+            case Planned():
+                self._plan(event)
+            case RunBegun(run, is_trial):
+                self._runs[run.run_id] = run, is_trial
+            case Advanced(run_ids, epochs):
+                for run_id in run_ids:
+                    self._advance(run_id, self._runs[run_id][0].epochs - epochs)
+            case EpochEnded(run_id, epoch):
+                self._epoch(run_id, epoch)
+            case RunEnded(run_id, record, score):
+                self._end(run_id, record, score)
+            case Noted(run_id, text):
+                full_text = labelled_note(self._runs[run_id][0], text) if run_id in self._runs else text
+                self._console.print(f"[yellow]{full_text}[/yellow]", soft_wrap=True)
 
-    def prepared(self, dataset: str, folder: Path) -> None:
-        self._status.update("starting Ray")
-
-    def searching(self, plan: SweepPlan, slots: int) -> None:
+    def _search(self, planned: Planned, search: SearchSpec) -> None:
         """Start the bar of a search; trials pass too quickly for a line each, so only a method's new best gets one."""
         self._status.stop()
-        done_count = len(plan.records())
+        board = planned.board
+        done_count = len(board.distinct) - len(board.missing)
         if done_count:
-            self._console.print(f"{done_count} of {plan.total} trials are done already")
-        for line in plan.explain():
+            self._console.print(f"{done_count} of {planned.total} trials are done already")
+        for line in planned.lines:
             self._console.print(line, soft_wrap=True, highlight=False)
 
         self._best: dict[tuple[str, str], Score] = {}
-        for record in plan.records().values():
-            if (score := plan.score(record)) is not None:
-                self._is_best(record, score)
+        for record in board.records:
+            if (value := score_of(record, search.metric)) is not None:
+                self._is_best(record, value)
 
-        epochs = {(base.dataset, base.method): base.epochs for base in plan.bases}
-        self._left = {p.run.run_id: p.run.epochs for p in plan.plan.todo}
-        self._done, self._runs, self._noun = done_count, plan.total, "trials"
-        unplanned = plan.total - done_count - len(self._left)
-        total = sum(self._left.values()) + unplanned * (sum(epochs.values()) // len(epochs))
+        self._left = {one.run_id: one.run.epochs for one in board.missing if one.run is not None}
+        self._done, self._total, self._noun = done_count, planned.total, "trials"
+        unplanned = planned.total - done_count - len(self._left)
+        total = sum(self._left.values()) + unplanned * planned.trial_epochs
 
         self._task = self._bar.add_task(self._label(), total=total)
         self._bar.start()
@@ -97,7 +124,7 @@ class ExperimentBar:
         """Return where a search stands: its trials, the best so far of each data set, and the time left."""
         task = self._bar.tasks[-1]
         elapsed, completed = task.elapsed or 0.0, task.completed
-        parts = [f"{self._done} of {self._runs} trials", f"{_minutes(elapsed)} gone"]
+        parts = [f"{self._done} of {self._total} trials", f"{_minutes(elapsed)} gone"]
         if completed and task.total:
             parts.append(f"about {_minutes(elapsed * max(0.0, task.total - completed) / completed)} left")
         best: dict[str, tuple[str, Score]] = {}
@@ -114,47 +141,32 @@ class ExperimentBar:
         self._best[key] = score
         return True
 
-    def advanced(self, run: Run, epoch: int) -> None:
-        self._advance(run, run.epochs - epoch)
-
-    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-        from mtlscale.report.sweeps.search_study import settings_text
-
-        self._done += 1
-        self._advance(run, 0)
-        name = f"  {run.dataset} · {run.method}"
-        if record.status == "failed":
-            settings = settings_text(run.trial)
-            self._console.print(f"{name}  {_failure(record, f' with {settings}')}", highlight=False, soft_wrap=True)
-        elif score is not None and self._is_best(record, score):
-            self._console.print(f"{name}  best so far {score[0]:8.4g}  {settings_text(run.trial)}", highlight=False)
-
-    def planned(self, plan: Plan, slots: int) -> None:
+    def _plan(self, planned: Planned) -> None:
         self._speaker.stop()
         self._status.stop()
         if self._task is not None:
             self._bar.remove_task(self._task)
 
+        missing = planned.board.missing
         self._done, self._noun = 0, "runs"
-        done_count = plan.distinct - len(plan.todo)
-        if done_count:
-            self._console.print(f"{done_count} of {plan.distinct} runs are done already")
-        if not plan.todo:
+        if planned.total > len(missing):
+            self._console.print(f"{planned.total - len(missing)} of {planned.total} runs are done already")
+        if not missing:
             return
 
-        self._left = {p.run.run_id: p.run.epochs for p in plan.todo}
-        self._runs = len(plan.todo)
-        self._console.print(f"{self._name}: {self._runs} runs, {slots} at a time")
+        self._left = {one.run_id: one.run.epochs for one in missing if one.run is not None}
+        self._total = len(missing)
+        self._console.print(f"{self._name}: {self._total} runs, {planned.slots} at a time")
         self._task = self._bar.add_task(self._label(), total=sum(self._left.values()))
         self._bar.start()
 
     def _label(self) -> str:
-        return f"{self._name} {self._done}/{self._runs} {self._noun}"
+        return f"{self._name} {self._done}/{self._total} {self._noun}"
 
-    def _advance(self, run: Run, remaining: int) -> None:
-        previous = self._left.get(run.run_id, run.epochs)
-        self._left[run.run_id] = remaining
-        assert self._task is not None  # `planned` or `searching` came first
+    def _advance(self, run_id: str, remaining: int) -> None:
+        previous = self._left.get(run_id, self._runs[run_id][0].epochs)
+        self._left[run_id] = remaining
+        assert self._task is not None  # `Planned` came first
         self._bar.update(self._task, advance=max(0, previous - remaining), description=self._label())
         self._print_line()
 
@@ -166,27 +178,33 @@ class ExperimentBar:
         from mtlscale.execution.job_progress import JobProgress
 
         task = self._bar.tasks[-1]
-        progress = JobProgress(int(task.completed), int(task.total or 0), self._done, self._runs)
+        progress = JobProgress(int(task.completed), int(task.total or 0), self._done, self._total)
         if progress != self._printed:
             print(progress, flush=True)
         self._last_line, self._printed = now, progress
 
-    def epoch(self, run: Run, epoch: Epoch) -> None:
-        self.advanced(run, run.epochs_behind(epoch.phase, epoch.epoch))
-        if self._log is not None and (line := self._log.line(run, epoch)):
+    def _epoch(self, run_id: str, epoch: Epoch) -> None:
+        run, is_trial = self._runs[run_id]
+        self._advance(run_id, run.epochs - run.epochs_behind(epoch.phase, epoch.epoch))
+        if self._log is not None and not is_trial and (line := self._log.line(run, epoch)):
             self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def finished(self, run: Run, record: RunRecord) -> None:
-        self._done += 1
-        self._advance(run, 0)
-        is_finished = record.status == "finished"
-        text = f"{result_text(record)}  {record.seconds:6.1f} s" if is_finished else _failure(record)
-        self._console.print(
-            f"  {run.dataset} · {run.method} · seed {run.seed}  {text}", highlight=False, soft_wrap=True
-        )
+    def _end(self, run_id: str, record: RunRecord, score: Score | None) -> None:
+        from mtlscale.report.sweeps.search_study import settings_text
 
-    def note(self, text: str) -> None:
-        self._console.print(f"[yellow]{text}[/yellow]", soft_wrap=True)
+        run, is_trial = self._runs[run_id]
+        self._done += 1
+        self._advance(run_id, 0)
+        name = f"  {run.dataset} · {run.method}"
+        if not is_trial:
+            is_finished = record.status == "finished"
+            text = f"{result_text(record)}  {record.seconds:6.1f} s" if is_finished else _failure(record)
+            self._console.print(f"{name} · seed {run.seed}  {text}", highlight=False, soft_wrap=True)
+        elif record.status == "failed":
+            settings = settings_text(run.trial)
+            self._console.print(f"{name}  {_failure(record, f' with {settings}')}", highlight=False, soft_wrap=True)
+        elif score is not None and self._is_best(record, score):
+            self._console.print(f"{name}  best so far {score[0]:8.4g}  {settings_text(run.trial)}", highlight=False)
 
 
 def _failure(record: RunRecord, settings: str = "") -> str:
@@ -270,37 +288,25 @@ def result_text(record: RunRecord) -> str:
     return " · ".join(texts[:_MOST_TASKS] + ([f"{hidden_count} more"] if hidden_count > 0 else []))
 
 
-class Quiet:
-    """Observer that reports what went wrong, on standard error, and nothing else."""
+class Errors:
+    """The sink that says what went wrong, on standard error, and nothing else."""
 
-    def __enter__(self) -> Quiet:
+    def __enter__(self) -> Errors:
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
-    def watching(self, status: ExperimentStatus) -> None: ...
-    def prepared(self, dataset: str, folder: Path) -> None: ...
-    def searching(self, plan: SweepPlan, slots: int) -> None: ...
-    def advanced(self, run: Run, epoch: int) -> None: ...
-    def planned(self, plan: Plan, slots: int) -> None: ...
-    def epoch(self, run: Run, epoch: Epoch) -> None: ...
-    def note(self, text: str) -> None: ...
-
-    def trial(self, run: Run, record: RunRecord, score: Score | None) -> None:
-        self.finished(run, record)
-
-    def finished(self, run: Run, record: RunRecord) -> None:
-        if record.status != "finished":
+    def take(self, event: Event) -> None:
+        if isinstance(event, RunEnded) and event.record.status != "finished":
+            record = event.record
             text = f"{record.status}: {record.error} (mtlscale show {record.run_id[:_ID_LETTERS]})"
-            print(f"{run.dataset} · {run.method} · seed {run.seed}: {text}", file=sys.stderr)
+            print(f"{record.dataset} · {record.method} · seed {record.seed}: {text}", file=sys.stderr)
 
 
-def observer_of(
+def sink_of(
     console: Console, experiment: Experiment, *, quiet: bool, json: bool
-) -> ExperimentBar | Quiet | JsonEvents:
-    """Return the observer that the options ask for: a bar, errors alone, or one JSON object per line."""
-    from mtlscale.cli.output.json_events import JsonEvents
-
+) -> ExperimentBar | Errors | JsonEvents:
+    """Return the sink that the options ask for: a bar, errors alone, or one JSON object per line."""
     if json:
         return JsonEvents()
-    return Quiet() if quiet else ExperimentBar(console, experiment)
+    return Errors() if quiet else ExperimentBar(console, experiment)

@@ -12,7 +12,7 @@ import typer
 from mtlscale.cli.options import console_of
 from mtlscale.cli.output.grid import grid
 from mtlscale.cli.output.json_events import JsonEvents
-from mtlscale.cli.output.progress import observer_of
+from mtlscale.cli.output.progress import sink_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,8 +35,8 @@ def run_fast(
     from mtlscale.execution.rehearsal.smoke_test import rehearse, shortened
 
     console, started = console_of(quiet=json), time.perf_counter()
-    with observer_of(console, shortened(spec), quiet=quiet, json=json) as observer:
-        records = rehearse(spec, home=home, source=source, address=address, download=download, observer=observer)
+    with sink_of(console, shortened(spec), quiet=quiet, json=json) as sink:
+        records = rehearse(spec, home=home, source=source, address=address, download=download, sinks=[sink])
     console.print(_table(records))
 
     failed = sum(record.status != "finished" for record in records)

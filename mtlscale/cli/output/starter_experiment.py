@@ -23,10 +23,9 @@ def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
         source: The source, a path or a URL.
         file: The file that will hold the text; a path of the source becomes relative to its folder.
     """
-    label = re.sub(r"\W+", "_", Path(source).name.partition(".")[0]).strip("_") or report.dataset
     dataset = {
         "name": report.dataset,
-        "label": label,
+        "label": starter_label(report, source),
         "source": _relative(source, file.absolute().parent),
         "options": report.options,
     }
@@ -50,6 +49,11 @@ def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
         f"training: {_flow(training)}\n",
     ]  # fmt: skip
     return "\n".join(parts)
+
+
+def starter_label(report: SourceReport, source: str) -> str:
+    """Return the name of the source without its endings, as a data set's label and an experiment's name."""
+    return re.sub(r"\W+", "_", Path(source).name.partition(".")[0]).strip("_") or report.dataset
 
 
 def _relative(source: str, folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ def shipped() -> dict[str, Path]:
 def find_experiment(name: str) -> Path:
     """Return the file of an experiment, given by its path or by the name of a shipped one."""
     path, shipped_files = Path(name), shipped()
-    if path.suffix not in (".yaml", ".yml") and not is_folder(path) and (hint := file_hint(name)):
+    if path.suffix.lower() not in (".yaml", ".yml") and not is_folder(path) and (hint := file_hint(name)):
         raise UserError(f"{name} is no experiment file; {hint}")
     if path.suffix == ".py":
         raise UserError(f"{name} is Python; name it in an experiment file: `plugins: [{path.name}]`")
@@ -58,9 +59,20 @@ def find_experiment(name: str) -> Path:
         raise UserError(
             f"{name} is no experiment, {hint}; name it in an experiment file, or look at it by `mtlscale list`"
         )
-    if path.suffix in (".yaml", ".yml") or "/" in name:
-        raise UserError(f"experiment file {name} does not exist; `mtlscale list experiments` has the shipped ones")
-    raise UserError(f"unknown experiment {name!r}: {nearest(name, list(shipped_files), listing='experiments')}")
+    beside = _same_stem(path)
+    if path.suffix.lower() in (".yaml", ".yml") or "/" in name:
+        mend = f"did you mean {beside}?" if beside else "`mtlscale list experiments` has the shipped ones"
+        raise UserError(f"experiment file {name} does not exist; {mend}")
+    hint = f"did you mean {beside}?" if beside else nearest(name, list(shipped_files), listing="experiments")
+    raise UserError(f"unknown experiment {name!r}: {hint}")
+
+
+def _same_stem(path: Path) -> Path | None:
+    """Return the experiment file that is called like a missing one but for its ending or for capitals."""
+    if not is_folder(path.parent):
+        return None
+    files = sorted(file for pattern in ("*.yaml", "*.yml") for file in path.parent.glob(pattern))
+    return next((file for file in files if file.stem.lower() in (path.stem.lower(), path.name.lower())), None)
 
 
 def load_experiment(path: str | Path, overrides: tuple[str, ...] = ()) -> Experiment:
@@ -202,6 +214,9 @@ def parse_override(text: str, flag: str = "--set") -> tuple[str, Any]:
     path, sign, value = text.partition("=")
     if not sign or not path:
         raise UserError(f"{flag} {text}: write KEY=VALUE")
+    if indexed := re.fullmatch(r"([\w.]+)\[(\d+)\](.*)", path):
+        place = f"{indexed[1]}.{indexed[2]}{indexed[3]}"
+        raise UserError(f"{flag} {text}: entries of a list are named by dots, {place}={value}")
     return path, parse(value, f"{flag} {text}")[0]
 
 

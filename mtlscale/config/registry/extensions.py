@@ -25,6 +25,7 @@ POINTS = {
     "after_training": "(trainer, folder): writes files of a finished run",
     "studies": "(records, looks) -> Study ...: adds studies to a report",
     "structure_charts": "(records, titles, files) -> Chart ...: adds charts to a report",
+    "sink": "(experiment, home) -> Sink or None: takes the events of an experiment",
     "search_algorithm": "(search, setup, finished records) -> Tune searcher or None: draws the settings of trials",
 }
 

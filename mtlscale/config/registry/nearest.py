@@ -41,7 +41,8 @@ def nearest(name: str, candidates: Sequence[str], *, listing: str = "") -> str:
     same_letters = [candidate for candidate in candidates if plain(candidate) == plain(name)]
     close = same_letters or difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
     if close:
-        return f"did you mean {' or '.join(close)}?"
+        shown = [name if name == name.strip() else f"{name!r} (with blanks around it)" for name in close]
+        return f"did you mean {' or '.join(shown)}?"
 
     if len(candidates) <= _MOST_NAMES:
         return f"known: {', '.join(candidates)}"

@@ -281,6 +281,7 @@ class MethodSpec(Model):
             raise ValueError(f"{name} is the {kind} already; drop `name` or `{kind}`")
 
         options = component_settings.pop("options", {})
+        _check_no_training(str(name), kind, component_settings)
         value[kind] = {"name": name, "options": {**options, **component_settings}}
         value.setdefault("label", component_title({"name": name, **options, **component_settings}))
         return value
@@ -295,6 +296,17 @@ class MethodSpec(Model):
         """The method's name, independent of its label."""
         objective = None if self.objective is None else self.objective.name
         return method_name(self.architecture.name, self.balancer.title, objective)
+
+
+def _check_no_training(name: str, kind: str, settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if a key of `training` or `model` stands among a method's options."""
+    knobs = components.component(f"{kind}s", name).knobs()
+    for key in (key for key in settings if key not in knobs):
+        for section, keys in (("training", TrainingSpec.model_fields), ("model", ModelSpec.model_fields)):
+            if key in keys:
+                raise ValueError(
+                    f"{key} is no option of {name}; write `{section}: {{{key}: {_in_yaml(settings[key])}}}`"
+                )
 
 
 def method_name(architecture: str, balancer: str, objective: str | None = None) -> str:

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from mtlscale.config import ResourceSpec
-from mtlscale.execution.events import Noted
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.placement import in_words, needs
+from mtlscale.records.events import Noted
 
 NOTE_SECONDS = 60.0
 _BUSY = 2.0  # times as slow as idle, from which on a machine is busy

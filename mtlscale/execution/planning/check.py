@@ -7,14 +7,24 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlscale.config import Run, UserError, from_plugin, plugin_error
-from mtlscale.data.readers.reader_selection import OnDisk
-from mtlscale.execution.planning.plan import Plan
+from mtlscale.config import Experiment, Run, UserError, from_plugin, plugin_error
+from mtlscale.execution.planning.plan import Datasets, Plan, make_plan
+from mtlscale.records import Home, Storage, restore
 
 if TYPE_CHECKING:
     from mtlscale.config import TaskSuite
 
 _FILES = ("vectors", "weights")  # knobs of encoders that name a file, which is not read here
+
+
+def plan_runs(experiment: Experiment, runs: Iterable[Run], home: Home, data: Datasets) -> Plan:
+    """Plan these runs, including those that finished in another home."""
+    runs = list(runs)
+    if home.storage is not None:
+        restore(Storage(home.storage), (home.run(run.run_id) for run in runs))
+    the_plan = make_plan(experiment, runs, home.ledger(experiment.name), home, data)
+    check_goes_together(the_plan, the_plan.todo)
+    return the_plan
 
 
 def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
@@ -30,9 +40,9 @@ def check_goes_together(plan: Plan, runs: Iterable[Run]) -> None:
             continue
         checked_pairs.add((run.dataset, run.method))
         if run.data not in suites:
-            suites[run.data] = OnDisk(plan.folders[run.data], plan.manifests[run.data]).suite
+            suites[run.data] = plan.data.on_disk(run.data).suite
         try:
-            _check(run, suites[run.data], shared=plan.home is None or plan.home.storage is None)
+            _check(run, suites[run.data], shared=plan.board.home is None or plan.board.home.storage is None)
         except UserError as error:
             raise UserError(f"{run.method} on {run.dataset}: {error}") from None
 

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 
 from mtlscale.config import ResourceSpec
-from mtlscale.data.readers.reader_selection import OnDisk, choose
+from mtlscale.data.readers.reader_selection import choose
 from mtlscale.execution.planning.plan import Plan
+from mtlscale.records.events import Planned
 
 
 def processes_per_node(resources: ResourceSpec, gpus: int | None = None) -> int:
@@ -28,10 +29,15 @@ def reading(plan: Plan) -> Iterator[tuple[str, str]]:
     processes = min(processes_per_node(resources), max(1, len(plan.todo)) * resources.workers)
 
     reported_keys = set()
-    for planned in plan.todo:
-        run, spec = planned.run, planned.run.training
+    for run in plan.todo:
+        spec = run.training
         key = (run.data, spec.reader, spec.dtype)
         if key not in reported_keys:
             reported_keys.add(key)
-            data = OnDisk(plan.folders[run.data], plan.manifests[run.data])
-            yield run.data, str(choose(data, spec.reader, spec.dtype, processes, gpu=gpu))
+            yield run.data, str(choose(plan.data.on_disk(run.data), spec.reader, spec.dtype, processes, gpu=gpu))
+
+
+def planned(plan: Plan, slots: int) -> Planned:
+    """Return the event with which the runs begin."""
+    lines = tuple(f"{name}: {text}" for name, text in reading(plan)) if slots else ()
+    return Planned(plan.experiment.name, plan.board, slots, len(plan.board.distinct), lines=lines)

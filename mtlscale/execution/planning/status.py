@@ -1,52 +1,24 @@
-"""Status of experiments, as it is on disk."""
+"""What was noted of an experiment when it was last started, and how far it has come since."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mtlscale.config.registry.helpers import plugin_hash
-from mtlscale.records import Home, Ledger, write_atomically
+from mtlscale.records import Board, Counts, Home, Ledger, Wanted, write_atomically
 
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 PLAN = "plan.json"  # beside the ledger: the runs of the experiment as it was last started
 
 
-@dataclass(frozen=True)
-class ExperimentStatus:
-    """The status of an experiment, by its plan and its ledger."""
-
-    name: str
-    runs: int
-    done: int
-    failed: int
-    diverged: int
-    last: str  # when its last run ended, ISO 8601
-
-    @property
-    def remaining(self) -> int:
-        return self.runs - self.done - self.failed - self.diverged
-
-
-@dataclass(frozen=True)
-class PlanEntry:
-    """Run of an experiment as it was last started, under the labels that it has there."""
-
-    run_id: str
-    dataset: str
-    method: str
-    seed: int
-
-
 def write_plan(
     home: Home,
     experiment: str,
-    entries: Iterable[PlanEntry],
+    wanted: Iterable[Wanted],
     plugins: Iterable[Path] = (),
     data: Mapping[str, str] | None = None,
 ) -> None:
@@ -55,12 +27,12 @@ def write_plan(
     Args:
         home: The home folder.
         experiment: The name of the experiment.
-        entries: Its runs.
+        wanted: Its runs.
         plugins: Its plugin files, noted with their hashes, so that `rerun` and `export` find them.
         data: Key of a preparation -> fingerprint of its data; these are added to those noted before, so that runs
             are told apart when the prepared data are gone.
     """
-    rows = [[entry.run_id, entry.dataset, entry.method, entry.seed] for entry in entries]
+    rows = [[one.run_id, one.dataset, one.method, one.seed] for one in wanted]
     content = {
         "rows": rows,
         "plugins": {str(path.absolute()): plugin_hash(path, path.read_bytes()) for path in plugins},
@@ -89,10 +61,10 @@ def read_data(home: Home, experiment: str = "*") -> dict[str, str]:
     return noted
 
 
-def read_plan(home: Home, experiment: str) -> tuple[PlanEntry, ...] | None:
+def read_plan(home: Home, experiment: str) -> tuple[Wanted, ...] | None:
     """Return the runs of the experiment as it was last started; None if they are not known."""
     with suppress(*_DAMAGED):
-        return tuple(PlanEntry(*row) for row in _read(home.experiment(experiment) / PLAN)["rows"])
+        return tuple(Wanted(*row) for row in _read(home.experiment(experiment) / PLAN)["rows"])
     return None
 
 
@@ -100,22 +72,19 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
-def experiment_statuses(home: Home) -> list[ExperimentStatus]:
-    """Return the status of all experiments below the home folder, by name; without a plan, that of the ledger."""
-    statuses = [experiment_status(home, folder.name) for folder in sorted((home.root / "experiments").glob("*/"))]
-    return [status for status in statuses if status.runs]
+def board_at_start(home: Home, experiment: str) -> Board:
+    """Return the runs that the experiment had when it was last started; all runs of its ledger where nobody noted them.
 
-
-def experiment_status(home: Home, experiment: str, own_ids: frozenset[str] = frozenset()) -> ExperimentStatus:
-    """Return the status of one experiment; without runs where it has neither plan nor ledger.
-
-    `own_ids` are the runs that its file has now, which count where it was last started with none of them.
+    The ledger alone says what has become of them.
     """
-    outcomes = {run_id: (state, when) for run_id, state, when in Ledger(home.ledger(experiment)).outcomes()}
-    plan = read_plan(home, experiment)
-    planned = list(outcomes) if plan is None else list(dict.fromkeys(entry.run_id for entry in plan))
-    if own_ids and own_ids.isdisjoint(planned):
-        planned = list(own_ids)
-    counts = Counter(outcomes[run_id][0] for run_id in planned if run_id in outcomes)
-    last = max((outcomes[run_id][1] for run_id in planned if run_id in outcomes), default="")
-    return ExperimentStatus(experiment, len(planned), counts["finished"], counts["failed"], counts["diverged"], last)
+    ledger = Ledger(home.ledger(experiment))
+    rows, noted = ledger.latest(), read_plan(home, experiment)
+    wanted = noted or tuple(Wanted(r.run_id, r.dataset, r.method, r.seed) for r in rows.values())
+    return Board(wanted, ledger, rows=rows)
+
+
+def experiment_counts(home: Home) -> dict[str, Counts]:
+    """Return name -> how far it has come, of all experiments below the home folder that have runs."""
+    names = sorted(folder.name for folder in (home.root / "experiments").glob("*/"))
+    counts = {name: board_at_start(home, name).counts for name in names}
+    return {name: count for name, count in counts.items() if count.total}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,10 @@ def _table(columns: Any, argument: str, letter: str) -> pa.Table:
         if isinstance(columns, pd.Series):
             columns = columns.to_frame(letter if columns.name is None else columns.name)
         if isinstance(columns, pd.DataFrame):
-            table = pa.Table.from_pandas(columns.rename(columns=str), preserve_index=False)
+            columns = columns.rename(columns=str)
+            if (twice := columns.columns[columns.columns.duplicated()]).size:
+                raise UserError(f"compare: {argument} has two columns named {twice[0]!r}; rename or drop one")
+            table = pa.Table.from_pandas(columns, preserve_index=False)
         elif isinstance(columns, Mapping):
             arrays = {str(n): v if isinstance(v, Sequence) else np.asarray(v) for n, v in columns.items()}
             table = pa.table(arrays)
@@ -87,6 +91,11 @@ def _table(columns: Any, argument: str, letter: str) -> pa.Table:
             table = _of_array(np.asarray(columns), argument, letter)
     except (pa.ArrowException, TypeError, ValueError) as error:
         problem = " ".join(str(part) for part in error.args).splitlines()[0]
+        if (column := re.search(r"Conversion failed for column (.+) with type object", problem)) is not None:
+            raise UserError(
+                f"compare: column {column[1]!r} of {argument} has values of several kinds, such as texts beside "
+                "numbers; mend it"
+            ) from None
         raise UserError(f"compare: {argument} is no table: {problem}; pass a data frame or an array") from None
 
     if not table.num_columns:
@@ -130,5 +139,5 @@ def _check_same_index(inputs: Any, targets: Any) -> None:
 
     differs = [row for row, (x, y) in enumerate(zip(inputs.index, targets.index, strict=True)) if x != y]
     if differs:
-        x, y = inputs.index[differs[0]], targets.index[differs[0]]
+        x, y = (frame.index[differs[0] : differs[0] + 1].tolist()[0] for frame in (inputs, targets))
         raise UserError(f"compare: row {differs[0] + 1} is {x!r} in X and {y!r} in Y; pass Y.loc[X.index]")

@@ -199,7 +199,8 @@ def look(name: str, options: dict[str, Any], source: Path | str | None, home: Pa
     with _of_plugin(pipeline):
         located = _find_source(pipeline, source, home) if pipeline.needs_source else None
         if located is None and pipeline.needs_source:
-            fetched = "its files are fetched when it is prepared" if pipeline.download else "its files are not here"
+            missing = "its files are not here (give its source, or set MTLSCALE_DATA)"
+            fetched = "its files are fetched when it is prepared" if pipeline.download else missing
             return find_prepared(name, options, home) or fetched
         earlier = _prepared(home / "data" / name, pipeline, pipeline.source_fingerprint(located))
 

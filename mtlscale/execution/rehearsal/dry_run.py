@@ -13,12 +13,12 @@ from mtlscale.data.format.manifest import read_manifest
 from mtlscale.data.quality_warnings import remarks
 from mtlscale.execution import temp_files
 from mtlscale.execution.cluster import cluster
-from mtlscale.execution.planning.check import weight_notes
+from mtlscale.execution.planning.check import plan_runs, weight_notes
 from mtlscale.execution.planning.plan import Datasets, Plan
+from mtlscale.execution.preparing.experiment_data import prepare_data
 from mtlscale.execution.preparing.prepare import look
-from mtlscale.execution.runner import plan as make_plan
-from mtlscale.execution.tuning.sweep import SweepPlan
-from mtlscale.records import Home, check_folder
+from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep
+from mtlscale.records import Home, Storage, check_folder
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,48 @@ def sketch(
         if known_datasets:
             part = experiment.model_copy(update={"datasets": known_datasets})
             data = Datasets.prepare(part, folders.__getitem__)
-            known_plan = make_plan(part, home=home, address=address, data=data)
+            known_plan = plan(part, home, address=address, data=data)
 
         unknown = _unknown(experiment.model_copy(update={"datasets": unknown_datasets}))
         lines = [line for lines in remarks_of.values() for line in lines]
-        runs = known_plan.bases if isinstance(known_plan, SweepPlan) else known_plan.runs if known_plan else ()
-        lines += weight_notes(run if isinstance(run, Run) else run.run for run in runs)
+        if known_plan is not None:
+            planned = (one.run for one in known_plan.board.wanted) if isinstance(known_plan, Plan) else known_plan.bases
+            lines += weight_notes(run for run in planned if run is not None)
         yield DryRun(experiment, known_plan, unknown, why, lines)
+
+
+def plan(
+    experiment: Experiment,
+    home: Home,
+    *,
+    source: Path | None = None,
+    address: str | None = None,
+    download: bool = True,
+    data: Datasets | None = None,
+) -> Plan | SweepPlan:
+    """Prepare what is not prepared yet, and join the experiment's runs with what is known of them.
+
+    Of an experiment with a search these are its trials: the runs depend on what they find.
+
+    Args:
+        experiment: The experiment.
+        home: The home folder.
+        source: Where the raw data are, if they have to be prepared.
+        address: A Ray cluster, which is asked whether a run fits.
+        download: Fetch raw data that are not found.
+        data: The prepared data, if nothing should be prepared.
+
+    Raises:
+        UserError: For everything that a run would be refused for.
+    """
+    if home.storage is not None:
+        Storage(home.storage).check()
+    cluster.check_fits(experiment.resources, address)
+    data = data or prepare_data(experiment, home, source, download)
+
+    if experiment.search is not None:
+        return plan_sweep(experiment, home, data)
+    return plan_runs(experiment, experiment.runs(data.fingerprints), home, data)
 
 
 def _unknown(experiment: Experiment) -> tuple[Run, ...]:

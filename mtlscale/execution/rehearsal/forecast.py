@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlscale.config import Run, changed, from_plugin
-from mtlscale.data.readers.reader_selection import OnDisk, bound, needed
+from mtlscale.data.readers.reader_selection import bound, needed
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.planning.check import parameters
 from mtlscale.execution.planning.reader_report import processes_per_node
@@ -137,13 +137,13 @@ def _todo(sketch: DryRun) -> dict[tuple[str, str], tuple[Run, int]]:
     if isinstance(known_plan, SweepPlan):
         for base in known_plan.distinct:
             trials = known_plan.of(base)
-            done_count = sum(planned.state == "done" for planned in trials)
+            done_count = sum(known_plan.plan.board.is_done(one.run_id) for one in trials)
             total = known_plan.search.budget if known_plan.search.adaptive else len(trials)
             if total > done_count:
                 add(base, total - done_count)
     elif known_plan is not None:
-        for planned in known_plan.todo:
-            add(planned.run, 1)
+        for run in known_plan.todo:
+            add(run, 1)
 
     for run in sketch.unknown:
         add(run, 1 if search is None else search.budget)
@@ -152,7 +152,7 @@ def _todo(sketch: DryRun) -> dict[tuple[str, str], tuple[Run, int]]:
 
 
 def _steps(run: Run, plan: Plan | None) -> int | None:
-    return plan.steps(run) if plan is not None and run.data in plan.manifests else None
+    return plan.steps(run) if plan is not None and run.data in plan.data.manifests else None
 
 
 # -- from runs that are over -----------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class _Past:
         self._records: dict[str, list[RunRecord]] = {}
         for file in sorted((home.root / "experiments").glob("*/*.jsonl")) if shapes else ():
             if file.name.startswith(("ledger", "trials")) and file.stat().st_size <= _LARGEST:
-                for record in Ledger(file).records(epochs=False):
+                for record in Ledger(file):
                     if record.status == "finished" and (key := _shape(record.spec)) in shapes:
                         self._records.setdefault(key, []).append(record)
 
@@ -227,8 +227,8 @@ class _Tries:
         if plan is None or steps is None:
             return Forecast(run.dataset, run.method, count, None, None, None, "", "")
 
-        folder, manifest = plan.folders[run.data], plan.manifests[run.data]
-        size = parameters(run, OnDisk(folder, manifest).suite)
+        folder, manifest = plan.data.folders[run.data], plan.data.manifests[run.data]
+        size = parameters(run, plan.data.on_disk(run.data).suite)
         need = needed(folder, manifest, run.training.dtype)
         memory = None if size is None else self._process() + _network(run, size) + need.stored + need.placed
         memory_from = (
@@ -259,7 +259,7 @@ class _Tries:
     def _seconds(self, run: Run, folder: Path, steps: int) -> tuple[float | None, str]:
         """Return the seconds of a run, and the source of that number."""
         assert self._plan is not None
-        manifest = self._plan.manifests[run.data]
+        manifest = self._plan.data.manifests[run.data]
 
         if self._seconds_left <= 0:
             return None, "no time left to try it"

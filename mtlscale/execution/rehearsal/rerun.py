@@ -10,16 +10,16 @@ from pathlib import Path
 from mtlscale.config import PARTS, Experiment, ResourceSpec, Run, UserError, names
 from mtlscale.data.readers.prepared import MANIFEST, Manifest, read_manifest
 from mtlscale.execution.cluster import cluster
-from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.jobs_of_plan import job_of
-from mtlscale.execution.planning.plan import Plan, PlannedRun
+from mtlscale.execution.planning.plan import Datasets, Plan
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup
-from mtlscale.records import Epoch, Home, RunRecord, check_folder
-from mtlscale.report.tables.reproduction import Reproduction
+from mtlscale.records import Board, Epoch, Home, Ledger, RunRecord, check_folder
+from mtlscale.records.events import EpochEnded, Noted, RunEnded, RunEvent
+from mtlscale.records.reproduction import Reproduction
 
 # Keys of a data set's part of a spec that are no options.
 _NON_OPTION_KEYS = ("name", "task_metrics", "only_tasks", "label_noise", "train_share", "evaluation")
@@ -159,14 +159,13 @@ def _resources(record: RunRecord) -> ResourceSpec:
 def _job(run: Run, data: Path, manifest: Manifest, folder: Path, options: Options) -> Job | Batched:
     """Return the job as an experiment of these resources would choose it."""
     experiment = Experiment.model_construct(name=run.experiment, datasets=(), methods=(), resources=options.resources)
-    plan = Plan(experiment, (), {run.data: data}, {run.data: manifest})
-    home = Home(folder.parents[1])
-    chosen = job_of(PlannedRun(run, "new"), plan, home)
+    plan = Plan(experiment, Board((), Ledger(folder / "none")), Datasets({run.data: data}, {run.data: manifest}))
+    chosen = job_of(run, plan, Home(folder.parents[1]))
     job = Job(run, data, folder)
     return Batched((job,)) if isinstance(chosen, Batched) else job
 
 
-def _events(job: Job | Batched, options: Options, home: Home, note: Callable[[str], None]) -> Iterator[Event]:
+def _events(job: Job | Batched, options: Options, home: Home, note: Callable[[str], None]) -> Iterator[RunEvent]:
     """Yield the events of the run, in this process if it has one worker: that spares the start of Ray."""
     if options.resources.workers == 1:
         setup(options.threads, ())

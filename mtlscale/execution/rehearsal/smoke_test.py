@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from mtlscale.config import ComponentSpec, Experiment, TrackingSpec, component
 from mtlscale.execution import temp_files
-from mtlscale.execution.observer import Observer
 from mtlscale.execution.runner import run
 from mtlscale.records import Home, RunRecord, check_folder
+from mtlscale.records.events import Sink
 
 STEPS = 2
 _TRAINING = {"epochs": 1, "steps_per_epoch": STEPS, "patience": None, "evaluate_every": 1, "checkpoint_seconds": 1e9}
@@ -72,7 +72,7 @@ def rehearse(
     source: Path | None = None,
     address: str | None = None,
     download: bool = True,
-    observer: Observer | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> tuple[RunRecord, ...]:
     """Run the smoke test and return the record of every run of the shortened experiment.
 
@@ -84,15 +84,11 @@ def rehearse(
         tempfile.TemporaryDirectory(prefix=temp_files.prefix("fast")) as folder,
         _shared(home, Home(Path(folder))) as temporary_home,
     ):
-        results = run(
-            shortened(experiment),
-            home=temporary_home,
-            source=source,
-            address=address,
-            download=download,
-            observer=observer,
+        board, _ = run(
+            shortened(experiment), temporary_home, source=source, address=address, download=download, sinks=sinks
         )
-        return results.records
+        assert board is not None
+        return board.records
 
 
 @contextmanager

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config import Run, SearchSpec, UserError, budget_of
-from mtlscale.execution.events import Event
+from mtlscale.config import SearchSpec, UserError, budget_of
 from mtlscale.execution.tuning.tune import execute_tune, stop_file
 from mtlscale.execution.tuning.tune_setup import Setup
 from mtlscale.execution.workers.worker import setup
 from mtlscale.records import RunRecord
+from mtlscale.records.events import RunBegun, RunEvent
 
 _STOP_SECONDS = 60.0  # for Tune to end the trials of a search
 
@@ -43,7 +43,7 @@ class MethodSearch:
         return max(0, budget_of(self.spec, self.shared.base) - len(self.finished))
 
 
-def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> Iterator[tuple[Run, Event]]:
+def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> Iterator[RunEvent | RunBegun]:
     """Work through the searches, as many at once as there are lanes, and yield the events of their trials.
 
     A lane is a number of trials that its search runs at once. A search that fails stops no other; its error is raised
@@ -70,7 +70,7 @@ def execute_searches(searches: Sequence[MethodSearch], lanes: Sequence[int]) -> 
             ready, _ = ray.wait(list(busy), num_returns=1, fetch_local=False)
             for stream in ready:
                 try:
-                    event: tuple[Run, Event] = ray.get(next(stream))
+                    event: RunEvent | RunBegun = ray.get(next(stream))
                 except StopIteration:
                     free_lanes.append(busy.pop(stream)[1])
                     continue
@@ -112,7 +112,7 @@ def _stop(folders: Mapping[Any, Path]) -> None:
         stop_file(folder).unlink(missing_ok=True)
 
 
-def _search(search: MethodSearch, together: int) -> Iterator[tuple[Run, Event]]:
+def _search(search: MethodSearch, together: int) -> Iterator[RunEvent | RunBegun]:
     setup(1, search.shared.plugins)
     yield from execute_tune(search.spec, search.shared, search.finished, search.remaining, together, search.folder)
 

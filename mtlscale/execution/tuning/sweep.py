@@ -7,9 +7,8 @@ from its checkpoint. Records go to a ledger of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from mtlscale.config import (
     EvaluationSpec,
@@ -26,17 +25,19 @@ from mtlscale.config import (
     trials,
 )
 from mtlscale.data.format.manifest import Manifest
-from mtlscale.data.readers.reader_selection import OnDisk
-from mtlscale.execution.events import Advanced, Event
 from mtlscale.execution.planning.check import check_goes_together
-from mtlscale.execution.planning.plan import Datasets, Plan, PlannedRun, labelled, make_plan, newest_record
+from mtlscale.execution.planning.plan import Datasets, Plan, make_plan
 from mtlscale.execution.planning.reader_report import processes_per_node, reading
 from mtlscale.execution.workers.dispatch import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
-from mtlscale.records import Home, Ledger, RunRecord, Score, score
-from mtlscale.report.sweeps.sweeps import Sweep
+from mtlscale.execution.workers.worker import failed
+from mtlscale.records import Board, Home, Ledger, RunRecord, Score, Wanted, best, score
+from mtlscale.records.events import Planned, RunBegun, RunEnded, RunEvent
 
 Key = tuple[str, str]  # dataset and method
+
+
+Trials = Mapping[Key, tuple[RunRecord, ...]]  # by data set and method, in the order they were tried
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class SweepPlan:
     def total(self) -> int:
         """The number of trials when the search is over."""
         if not self.search.adaptive:
-            return self.plan.distinct
+            return len(self.plan.board.distinct)
         return sum(budget_of(self.search, base) for base in self.distinct)
 
     @property
@@ -69,17 +70,18 @@ class SweepPlan:
 
     @property
     def complete(self) -> bool:
-        done_count = sum(planned.state == "done" for planned in self.plan.runs)
-        return done_count >= self.total
+        board = self.plan.board
+        return len(board.distinct) - len(board.missing) >= self.total
 
-    def of(self, base: Run) -> list[PlannedRun]:
+    def of(self, base: Run) -> list[Wanted]:
         """Return the trials of one dataset and method."""
-        key = (base.dataset, base.method)
-        return [planned for planned in self.plan.runs if (planned.run.dataset, planned.run.method) == key]
+        return [one for one in self.plan.board.wanted if (one.dataset, one.method) == _key(base)]
 
-    def records(self) -> dict[str, RunRecord]:
-        """Return run_id -> record of the trials that are done."""
-        return self.plan.records()
+    def planned(self, slots: int) -> Planned:
+        """Return the event with which the trials begin."""
+        epochs = [base.epochs for base in self.bases]
+        each, lines = sum(epochs) // len(epochs), tuple(self.explain())
+        return Planned(self.plan.experiment.name, self.plan.board, slots, self.total, self.search, lines, each)
 
     def explain(self) -> list[str]:
         """Return how the trials that are not done will be executed, and how they read their data."""
@@ -130,19 +132,34 @@ class SweepPlan:
     def score(self, record: RunRecord) -> Score | None:
         return score(record, self.search.metric)
 
-    def result(self, records: dict[str, RunRecord], folder: Path) -> Sweep:
-        """Return the search's result, given all records (run_id -> record) in the order they were tried."""
-        records_by_key: dict[Key, list[RunRecord]] = {_key(base): [] for base in self.bases}
+    def result(self) -> Trials:
+        """Return the records of all trials that have ended, under every label that shares them."""
+        board = self.plan.board
+        trials: dict[Key, list[RunRecord]] = {_key(base): [] for base in self.bases}
         if self.search.adaptive:
-            for record in records.values():
+            for record in board.ended:
                 for key in (key for key, first in self.firsts.items() if first == (record.dataset, record.method)):
-                    records_by_key[key].append(
-                        record.model_copy(update=dict(zip(("dataset", "method"), key, strict=True)))
-                    )
+                    trials[key].append(record.model_copy(update=dict(zip(("dataset", "method"), key, strict=True))))
         else:
-            for run in (planned.run for planned in self.plan.runs if planned.run.run_id in records):
-                records_by_key[_key(run)].append(labelled(records[run.run_id], run))
-        return Sweep(self.plan.experiment, {key: tuple(group) for key, group in records_by_key.items()}, folder)
+            for record in board.records:
+                trials[record.dataset, record.method].append(record)
+        return {key: tuple(records) for key, records in trials.items()}
+
+
+def winners(trials: Trials, metric: str | None) -> dict[Key, Knobs]:
+    """Return the settings of the best trial of each method and data set that has one."""
+    chosen = {key: best(records, metric) for key, records in trials.items()}
+    return {key: dict(winner.trial) for key, winner in chosen.items() if winner is not None}
+
+
+def untrained(runs: Iterable[Run], trials: Trials, metric: str | None) -> list[RunEnded]:
+    """Return the ends of runs that cannot be trained: no trial of their method has finished, so it has no winner."""
+    causes = {
+        key: f"none of its {len(records)} trials finished: {records[0].error if records else 'there are none'}"
+        for key, records in trials.items()
+        if best(records, metric) is None
+    }
+    return [RunEnded(run.run_id, failed(run, causes[_key(run)])) for run in runs if _key(run) in causes]
 
 
 def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
@@ -161,7 +178,7 @@ def plan_sweep(experiment: Experiment, home: Home, data: Datasets) -> SweepPlan:
 
     bases, ledger = experiment.bases(data.fingerprints), home.trials(experiment.name, search.ledger)
     firsts = _firsts(search, bases)
-    runs = _trials(search, bases, firsts, ledger)
+    runs = _trials(search, bases, firsts, Ledger(ledger).latest().values())
 
     the_plan = make_plan(experiment, runs, ledger, home, data)
     sweep_plan = SweepPlan(the_plan, search, tuple(bases), (), firsts=firsts)
@@ -180,18 +197,17 @@ def winners_so_far(experiment: Experiment, home: Home, fingerprints: Mapping[str
     search = experiment.search
     assert search is not None
 
-    bases, ledger = experiment.bases(fingerprints), home.trials(experiment.name, search.ledger)
-    firsts, listed = _firsts(search, bases), Ledger(ledger).latest(epochs=False)
-    trials_and_records = [
-        (run, newest_record(run.run_id, listed, home)) for run in _trials(search, bases, firsts, ledger)
-    ]
-    records = {run.run_id: record for run, record in trials_and_records if record is not None}
-    if not records and not ledger.is_file():
+    bases, ledger = experiment.bases(fingerprints), Ledger(home.trials(experiment.name, search.ledger))
+    firsts, rows = _firsts(search, bases), ledger.latest()
+    wanted = map(Wanted.of, _trials(search, bases, firsts, rows.values()))
+    board = Board(wanted, ledger, home, rows)
+    if not board.records and not ledger.path.is_file():
         return None
 
-    done = tuple(PlannedRun(run, "done") for run, record in trials_and_records if record is not None)
-    so_far = SweepPlan(Plan(experiment, done, {}, {}), search, tuple(bases), (), firsts=firsts)
-    return so_far.result(records, ledger.parent).winners()
+    for record in board.unlisted():  # of tasks of a job array, and of other experiments
+        board.rows[record.run_id] = record
+    so_far = SweepPlan(Plan(experiment, board, Datasets({}, {})), search, tuple(bases), (), firsts=firsts)
+    return winners(so_far.result(), search.metric)
 
 
 def check_objectives(search: SearchSpec, experiment: Experiment, manifests: Mapping[str, Manifest]) -> None:
@@ -251,16 +267,16 @@ def _interleaved(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key]
     return [runs[index] for index in range(search.budget) for runs in drawn if index < len(runs)]
 
 
-def _trials(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key], ledger: Path) -> list[Run]:
+def _trials(search: SearchSpec, bases: list[Run], firsts: Mapping[Key, Key], rows: Iterable[RunRecord]) -> list[Run]:
     """Return the trials of a search; of one that adapts to results, those that its ledger has."""
-    return _tried(search, bases, ledger) if search.adaptive else _interleaved(search, bases, firsts)
+    return _tried(search, bases, rows) if search.adaptive else _interleaved(search, bases, firsts)
 
 
-def _tried(search: SearchSpec, bases: list[Run], ledger: Path) -> list[Run]:
+def _tried(search: SearchSpec, bases: list[Run], rows: Iterable[RunRecord]) -> list[Run]:
     """Return the ledger's trials that lie in the search's present space; others are records, and count for nothing."""
     of_key = {(base.dataset, base.method): base for base in bases}
     runs = {}
-    for record in Ledger(ledger):
+    for record in rows:
         base = of_key.get((record.dataset, record.method))
         if base is not None and belongs(search, base, record.trial):
             run = base.tuned(record.trial)
@@ -273,28 +289,28 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     """Return what the workers take from the queue, the costliest first, and the reasons why it is cut that way."""
 
     def job(run: Run) -> Job:
-        return Job(run, the_plan.folders[run.data], home.run(run.run_id))
+        return Job(run, the_plan.data.folders[run.data], home.run(run.run_id))
 
     resources = the_plan.experiment.resources
     if search.executor == "pool" or resources.workers > 1 or not the_plan.todo:
-        return [job(planned.run) for planned in the_plan.todo], []
+        return [job(run) for run in the_plan.todo], []
 
     from mtlscale.batched.eligibility.decision import decide
     from mtlscale.batched.eligibility.planning import groups
 
     workers = processes_per_node(resources)
-    single = [planned.run for planned in the_plan.todo if planned.state == "resume"]
-    fresh = [planned.run for planned in the_plan.todo if planned.state != "resume"]
+    single = [run for run in the_plan.todo if the_plan.board.resumes(run.run_id)]
+    fresh = [run for run in the_plan.todo if not the_plan.board.resumes(run.run_id)]
 
     queue: list[tuple[float, Job | Batched]] = []
     reasons = []
     unbatched_counts: Counter[tuple[str, str]] = Counter()  # label and reason -> how many run one by one
     for group in groups(fresh):
         run = group[0]
-        label = f"{run.dataset} · {run.method}"
+        label, steps = f"{run.dataset} · {run.method}", the_plan.steps(run)
         decision = decide(
             group,
-            OnDisk(the_plan.folders[run.data], the_plan.manifests[run.data]),
+            the_plan.data.on_disk(run.data),
             trials=len(fresh),
             processes=workers,
             required=search.executor == "batched",
@@ -305,7 +321,7 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
             unbatched_counts[label, decision.reason] += len(group)
             continue
 
-        seconds = decision.seconds * the_plan.steps(run)
+        seconds = decision.seconds * steps
         queue += [(seconds * len(share), Batched(tuple(map(job, share)))) for share in decision.shares]
         sizes = " + ".join(str(len(share)) for share in decision.shares)
         reasons.append(f"{label}: {len(group)} trials batched, {sizes} at a time: {decision.reason}")
@@ -315,28 +331,23 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
     return [item for _, item in queue] + [job(run) for run in single], reasons
 
 
-Execute = Callable[[Sequence[Job | Batched]], Iterator[Event]]
+Execute = Callable[[Sequence[Job | Batched]], Iterator[RunEvent]]
 # Executes jobs, but leaves runs to other drivers that train them already.
-ShareOut = Callable[[Sequence[Job | Batched], Execute], Iterator[Event]]
+ShareOut = Callable[[Sequence[Job | Batched], Execute], Iterator[RunEvent]]
 
 
-def execute_sweep(sweep: SweepPlan, home: Home, slots: int, share_out: ShareOut) -> Iterator[tuple[Run, Event]]:
+def execute_sweep(
+    sweep: SweepPlan, home: Home, slots: int, options: Options, share_out: ShareOut
+) -> Iterator[RunEvent | RunBegun]:
     """Run the trials that are not done, and yield the events of each."""
-    experiment = sweep.plan.experiment
-    plugins = tuple(str(path.absolute()) for path in experiment.plugins)
-    options = Options(experiment.resources, plugins, models=False, storage=home.storage, phases=home.phases)
-
+    options = replace(options, models=False)
     if sweep.search.adaptive:
         yield from _tuned(sweep, home, slots, options)
-        return
-
-    run_of = {planned.run.run_id: planned.run for planned in sweep.plan.runs}
-    for event in share_out(sweep.items, lambda items: execute_jobs(items, slots, options, home)):
-        for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
-            yield run_of[run_id], event
+    else:
+        yield from share_out(sweep.items, lambda items: execute_jobs(items, slots, options, home))
 
 
-def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[tuple[Run, Event]]:
+def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[RunEvent | RunBegun]:
     """Run a search by Ray Tune for every method and data set, several of them side by side."""
     from mtlscale.execution.tuning.searches import MethodSearch, execute_searches
     from mtlscale.execution.tuning.tune_setup import setup_of
@@ -345,13 +356,13 @@ def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterat
     journal = folder / f"begun-{search.algorithm}-{search.scheduler}.jsonl"
     runs = folder / "population" if search.scheduler == "pbt" else home.root / "runs"
 
-    searches, records = [], sweep.records()
+    searches, records = [], {record.run_id: record for record in sweep.plan.board.ended}
     for number, base in enumerate(sweep.bases):
         if base not in sweep.distinct:
             continue
-        tried = (planned.run.run_id for planned in sweep.of(base))
-        finished = [records[run_id] for run_id in tried if run_id in records]
-        data, suite = sweep.plan.folders[base.data], sweep.plan.manifests[base.data].suite
+        tried = (one.run_id for one in sweep.of(base) if sweep.plan.board.is_done(one.run_id))
+        finished = [records[run_id] for run_id in tried]
+        data, suite = sweep.plan.data.folders[base.data], sweep.plan.data.manifests[base.data].suite
         shared = setup_of(base, search, data, suite, runs, journal, options)
         searches.append(MethodSearch(search, shared, tuple(finished), folder / f"tune-{number}"))
 

@@ -18,8 +18,7 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlscale.config import Knobs, Run, SearchSpec, UserError, belongs, extensions, trials
-from mtlscale.execution.events import Event
+from mtlscale.config import Knobs, SearchSpec, UserError, belongs, extensions, trials
 from mtlscale.execution.faults.failures import StartTimeout
 from mtlscale.execution.tuning.tune_recorder import Events, TrialRecorder
 from mtlscale.execution.tuning.tune_setup import Setup
@@ -27,6 +26,7 @@ from mtlscale.execution.tuning.tune_space import distributions, domains, moves, 
 from mtlscale.execution.tuning.tune_trial import finite, trainable
 from mtlscale.execution.tuning.tune_workers import bundles
 from mtlscale.records import RunRecord, score
+from mtlscale.records.events import RunBegun, RunEvent
 
 _LOOK_SECONDS = 5.0  # between two looks whether any trial has a worker
 
@@ -38,7 +38,7 @@ def execute_tune(
     remaining: int,
     slots: int,
     folder: Path,
-) -> Iterator[tuple[Run, Event]]:
+) -> Iterator[RunEvent | RunBegun]:
     """Run the trials that are left of a search, `slots` at once, and yield the events of each.
 
     `done` are the records of its trials that are over; `folder` is for Tune's own files; searches that run side by side
@@ -111,7 +111,7 @@ def _stop_where_asked(path: Path) -> Any:
     return StopWhereAsked()
 
 
-def _fit(tuner: Any, events: Events, recorder: TrialRecorder, stop: Path) -> Generator[tuple[Run, Event], None, str]:
+def _fit(tuner: Any, events: Events, recorder: TrialRecorder, stop: Path) -> Generator[RunEvent | RunBegun, None, str]:
     """Run the tuner in a thread, yield what its callbacks put, and return why it ended early, if it did."""
     # Where no trial has had a worker for longer than `start_minutes` allow, the file `stop` ends Tune.
     errors: list[BaseException] = []
@@ -137,8 +137,7 @@ def _fit(tuner: Any, events: Events, recorder: TrialRecorder, stop: Path) -> Gen
         if event is not None:
             yield event
 
-        for note in timeout.note(base.run_id, up=over or event is not None or bool(recorder.running)):
-            yield base, note
+        yield from timeout.note(base.run_id, up=over or event is not None or bool(recorder.running))
         if timeout.failure is not None:
             stop.touch()
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtlscale.config import Run, SearchSpec
-from mtlscale.execution.events import EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.tuning.tune_setup import Setup
 from mtlscale.execution.workers.worker import failed
 from mtlscale.metrics.objectives import to_minimise
 from mtlscale.records import Epoch, Metrics, RunRecord, best_so_far
+from mtlscale.records.events import EpochEnded, Noted, RunBegun, RunEnded, RunEvent
 
-Events = queue.Queue[tuple[Run, Event] | None]  # None: the search is over
+Events = queue.Queue[RunEvent | RunBegun | None]  # None: the search is over
 
 
 class TrialRecorder:
@@ -61,6 +61,7 @@ class TrialRecorder:
 
     def _start(self, trial: Any) -> None:
         self.running.add(trial.trial_id)
+        self._events.put(RunBegun(self._run(trial), is_trial=True))
         self.shared.journal.parent.mkdir(parents=True, exist_ok=True)
         entry = {
             "method": self.shared.base.method,
@@ -75,7 +76,7 @@ class TrialRecorder:
         run = self._run(trial)
         notes, record, text = (result.pop(name, None) for name in ("notes", "record", "epoch"))
         for note in notes or ():
-            self._events.put((run, Noted(run.run_id, note)))
+            self._events.put(Noted(run.run_id, note))
 
         if record is not None:
             ended = RunRecord.model_validate_json(record)
@@ -84,7 +85,7 @@ class TrialRecorder:
         elif text is not None:
             epoch = Epoch.model_validate_json(text)
             self._epochs.setdefault(trial.trial_id, {})[run.epochs_behind(epoch.phase, epoch.epoch)] = epoch
-            self._events.put((run, EpochEnded(run.run_id, epoch)))
+            self._events.put(EpochEnded(run.run_id, epoch))
 
     def _complete(self, trial: Any) -> None:
         """Record a trial that a scheduler has ended: what it had on validation counts."""
@@ -97,7 +98,7 @@ class TrialRecorder:
         run = self._run(trial)
         self.running.discard(trial.trial_id)
         if hung := self._hung(trial):
-            self._events.put((run, Noted(run.run_id, f"{hung}; it is tried again")))
+            self._events.put(Noted(run.run_id, f"{hung}; it is tried again"))
 
     def _error(self, trial: Any) -> None:
         if trial.trial_id in self._ended:
@@ -120,7 +121,7 @@ class TrialRecorder:
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)
             self._epochs.pop(trial.trial_id, None)
-            self._events.put((run, RunEnded(run.run_id, record)))
+            self._events.put(RunEnded(run.run_id, record))
 
 
 def cut_short(run: Run, epochs: Sequence[Epoch], shared: Setup) -> RunRecord:

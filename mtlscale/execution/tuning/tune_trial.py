@@ -6,11 +6,11 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from mtlscale.execution.events import EpochEnded, Noted, RunEnded
 from mtlscale.execution.faults import dumps
 from mtlscale.execution.tuning.tune_setup import Settings, Setup
 from mtlscale.execution.tuning.tune_workers import WorkerGroup
 from mtlscale.records import Epoch, Score, score, score_of
+from mtlscale.records.events import EpochEnded, Noted, RunEnded
 
 WORST = -1e12  # what a trial that diverged reports
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from mtlscale.execution import temp_files
-from mtlscale.execution.events import EpochEnded, Event, RunEnded
 from mtlscale.execution.placement import needs
 from mtlscale.execution.workers import rendezvous
 from mtlscale.execution.workers.jobs import Job, Options
 from mtlscale.execution.workers.trial import Trial
 from mtlscale.execution.workers.worker import Plugin, setup
+from mtlscale.records.events import EpochEnded, RunEnded, RunEvent
 
 
 def bundles(options: Options) -> list[dict[str, float]]:
@@ -84,7 +84,7 @@ class WorkerGroup:
         self._events = self._trial.events()
         self._wait(pending)
 
-    def step(self) -> list[Event]:
+    def step(self) -> list[RunEvent]:
         """Return the trial's events up to its next end of an epoch, or of the run."""
         pending = self._call_all("step")
         events = list(until_boundary(self._events))
@@ -110,7 +110,7 @@ class WorkerGroup:
             ray.get(pending)
 
 
-def until_boundary(events: Iterable[Event]) -> Iterable[Event]:
+def until_boundary(events: Iterable[RunEvent]) -> Iterable[RunEvent]:
     """Yield the next events of a trial, the last of them the end of an epoch or of the run."""
     for event in events:
         yield event

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mtlscale.execution.events import Event
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.pool import execute_pool
 from mtlscale.records import Home
+from mtlscale.records.events import RunEvent
 
 
-def execute_jobs(jobs: Sequence[Job | Batched], slots: int, options: Options, home: Home) -> Iterator[Event]:
+def execute_jobs(jobs: Sequence[Job | Batched], slots: int, options: Options, home: Home) -> Iterator[RunEvent]:
     """Work through the jobs, `slots` runs at once, each to its end."""
     if options.resources.workers == 1:
         return execute_pool(jobs, slots, options)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.faults import busy_machine, dumps
 from mtlscale.execution.faults.failures import StartTimeout, because
 from mtlscale.execution.monitoring import log
@@ -21,6 +20,7 @@ from mtlscale.execution.workers.loopback import torch_config
 from mtlscale.execution.workers.train_reports import Reports
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import failed, setup, sources
+from mtlscale.records.events import RunEnded, RunEvent
 
 _LOOK_SECONDS = 0.3  # between two looks at the queue
 _END_SECONDS = 20.0  # for groups to end that have found the queue empty
@@ -131,7 +131,7 @@ class _Groups:
         self._ended: dict[str, tuple[dumps.WorkerLocation, ...]] = {}  # by group, of its workers that hung
         self._start_timeout = StartTimeout(options.resources)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[RunEvent]:
         """Yield the events of all jobs until every job has ended."""
         import ray
 
@@ -156,7 +156,7 @@ class _Groups:
                 ray.get(self._queue.give_up.remote(self._start_timeout.failure))
             time.sleep(_LOOK_SECONDS)
 
-    def _event(self, event: Event | LostRun) -> Event:
+    def _event(self, event: RunEvent | LostRun) -> RunEvent:
         if isinstance(event, LostRun):
             found = because(dumps.why_dead(event.places, "")) if event.places else ""
             return RunEnded(event.run_id, failed(self._jobs[event.run_id].run, f"{event.cause}{found}"))
@@ -268,7 +268,7 @@ def _end_groups(handles: Iterable[tuple[Any, ...]]) -> None:
             ray.util.remove_placement_group(placement_group)
 
 
-def execute_groups(jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> Iterator[Event]:
+def execute_groups(jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> Iterator[RunEvent]:
     """Work through the jobs on at most `groups` Ray Train groups at once.
 
     A run whose group loses a worker resumes on whichever group is free first, `max_failures` times.

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.faults.dumps import WorkerLocation
 from mtlscale.execution.faults.failures import LostWorkers, because
 from mtlscale.execution.workers.jobs import Job
+from mtlscale.records.events import RunEnded, RunEvent
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class GroupSnapshot:
 class QueueSnapshot:
     """Snapshot of the queue, with the events since the last one."""
 
-    events: tuple[Event | LostRun, ...]
+    events: tuple[RunEvent | LostRun, ...]
     waiting: int
     next_job: str  # the run id of the next job
     held_jobs: int
@@ -75,7 +75,7 @@ class JobQueue:
         self._max = max_failures
         self._lost = LostWorkers(max_failures)
         self._groups: dict[str, _GroupState] = {}
-        self._events: list[Event | LostRun] = []
+        self._events: list[RunEvent | LostRun] = []
 
     def begin(self, group: str, *handles: Any) -> tuple[str | None, bool]:
         """Note that the workers of a group are about to be started; earlier ones are dead.
@@ -111,7 +111,7 @@ class JobQueue:
         state.since, state.fruitless = time.monotonic(), 0
         return None if state.run_id is None else self._jobs[state.run_id]
 
-    def report(self, group: str, event: Event) -> None:
+    def report(self, group: str, event: RunEvent) -> None:
         """Take an event of the job the group holds; ignore events of any other job."""
         state = self._groups[group]
         if state.run_id is None or state.run_id != getattr(event, "run_id", None):

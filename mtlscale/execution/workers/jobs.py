@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtlscale.config import ResourceSpec, Run
+from mtlscale.config import Experiment, ResourceSpec, Run
+from mtlscale.records import Home
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Options:
     models: bool = True  # whether a finished run leaves the parameters of its chosen epoch
     storage: str | None = None  # of `mtlscale.records.Storage`, where nodes have no folder in common
     phases: Path | None = None  # where finished phases are kept for all runs; None: in each run's own folder
+
+    @classmethod
+    def of(cls, experiment: Experiment, home: Home) -> Options:
+        plugins = tuple(str(Path(plugin).absolute()) for plugin in experiment.plugins)
+        return cls(experiment.resources, plugins, experiment.tracking.models, home.storage, home.phases)
 
     @property
     def threads(self) -> int:

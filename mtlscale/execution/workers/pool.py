@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtlscale.execution.events import Event, RunEnded
 from mtlscale.execution.faults import dumps
 from mtlscale.execution.faults.failures import LostWorkers, StartTimeout
 from mtlscale.execution.faults.post_mortem import first_line
@@ -17,6 +16,7 @@ from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import Plugin, failed, setup, sources
+from mtlscale.records.events import RunEnded, RunEvent
 
 _LOOK_SECONDS = 5.0  # between two looks for workers that hang
 
@@ -42,7 +42,7 @@ class _RunWorker:
     def place(self) -> dumps.WorkerLocation:
         return self._place
 
-    def run(self, job: Job | Batched, options: Options) -> Iterator[Event]:
+    def run(self, job: Job | Batched, options: Options) -> Iterator[RunEvent]:
         yield from execute(job, options)
 
 
@@ -71,7 +71,7 @@ class _Pool:
         """Return all actors of the pool."""
         return [*self._idle, *(worker.actor for worker in self._busy.values())]
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[RunEvent]:
         """Yield the events of the jobs until all have ended, or no worker has come up in time."""
         while self._queue or self._busy:
             self._hand_out()
@@ -100,7 +100,7 @@ class _Pool:
             stream = actor.run.options(num_returns="streaming").remote(job, self._options)
             self._busy[stream] = _Busy(actor, job, location, time.monotonic())
 
-    def _ready_events(self) -> Iterator[Event]:
+    def _ready_events(self) -> Iterator[RunEvent]:
         """Wait for the next event, and yield one of each worker that has any."""
         import ray
 
@@ -113,7 +113,7 @@ class _Pool:
             if stream not in self._busy:
                 continue  # its worker had only just come up, and another has taken its job
             try:
-                event: Event = ray.get(next(stream))
+                event: RunEvent = ray.get(next(stream))
             except StopIteration:
                 self._release(self._busy.pop(stream).actor)
                 continue
@@ -150,7 +150,7 @@ class _Pool:
         else:
             ray.kill(actor)
 
-    def _requeue(self, stream: Any, reason: str, ray_says: str = "") -> Iterator[Event]:
+    def _requeue(self, stream: Any, reason: str, ray_says: str = "") -> Iterator[RunEvent]:
         """Give the job of a lost worker back to the queue, or end it as failed; its node is asked why before that."""
         import ray
 
@@ -174,7 +174,7 @@ class _Pool:
         if again:
             self._queue.appendleft(Batched(tuple(again)) if isinstance(worker.job, Batched) else worker.job)
 
-    def _note_waiting(self, now: float) -> Iterator[Event]:
+    def _note_waiting(self, now: float) -> Iterator[RunEvent]:
         """Check the start timeout of workers that have not come up."""
         waiting = [worker for stream, worker in self._busy.items() if not self._up(stream)]
         for worker in waiting:  # for a node, or for its libraries: the clock runs from then on
@@ -195,12 +195,12 @@ class _Pool:
                 del self._busy[stream]
                 self._queue.appendleft(worker.job)
 
-    def _give_up(self, reason: str) -> Iterator[Event]:
+    def _give_up(self, reason: str) -> Iterator[RunEvent]:
         """End all jobs as failed."""
         for job in [*(worker.job for worker in self._busy.values()), *self._queue]:
             yield from (RunEnded(part.run.run_id, failed(part.run, reason)) for part in job.jobs)
 
-    def _end_hung(self, now: float) -> Iterator[Event]:
+    def _end_hung(self, now: float) -> Iterator[RunEvent]:
         """Log the thread dumps of all workers if one hangs, and requeue the jobs of those that do."""
         minutes = self._options.resources.timeout_minutes
         hung = [stream for stream, worker in self._busy.items() if now - worker.since > self._limit]
@@ -210,7 +210,7 @@ class _Pool:
             yield from self._requeue(stream, f"no sign of life within {minutes:g} minutes; thread dumps in the log")
 
 
-def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) -> Iterator[Event]:
+def execute_pool(jobs: Sequence[Job | Batched], slots: int, options: Options) -> Iterator[RunEvent]:
     """Work through the jobs on `slots` actors; a run whose actor dies resumes on a new one, `max_failures` times.
 
     An actor that finds nothing to do ends at once: its place is for others, or for an autoscaler to take away.

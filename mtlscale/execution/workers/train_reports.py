@@ -9,8 +9,8 @@ from typing import Any
 
 from mtlscale.config import Run
 from mtlscale.execution import temp_files
-from mtlscale.execution.events import EpochEnded, Event, RunEnded
 from mtlscale.records import Metrics
+from mtlscale.records.events import EpochEnded, RunEnded, RunEvent
 
 # Between two epochs that are reported. Every worker has to make every report, and Ray's controller takes one per health
 # check.
@@ -26,7 +26,7 @@ class Reports:
     def __init__(self) -> None:
         self._last = float("-inf")
 
-    def take(self, run: Run, event: Event) -> None:
+    def take(self, run: Run, event: RunEvent) -> None:
         """Report an epoch, if one is due, or a run's end with its record as a checkpoint.
 
         Without the checkpoint Ray keeps no metrics. Nothing waits for Ray's controller, or for storage.

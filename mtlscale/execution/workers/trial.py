@@ -2,6 +2,7 @@
 
 Read its data, train it, and leave behind what a run leaves, whatever its end:
 
+    <folder>/epochs.jsonl   its epochs, one a line, written as they end
     <folder>/model.pt       parameters of the chosen epoch, where wanted
     <folder>/pictures.png   predictions beside truth, where tasks have maps
     <folder>/predictions.html   the same of sentences, where tasks have a tag for each token
@@ -21,19 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError, extensions
-from mtlscale.execution.events import Advanced, EpochEnded, Event, Noted, RunEnded
 from mtlscale.execution.preparing.streaming import RayPieces
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.worker import device, failed, processes_here
 from mtlscale.records import (
+    EpochFile,
     RunRecord,
     Storage,
     clear_temporaries,
     is_full,
     no_space,
+    read_epochs,
     read_record,
     write_atomically,
 )
+from mtlscale.records.events import Advanced, EpochEnded, Noted, RunEnded, RunEvent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +48,7 @@ _TOLD_SECONDS = 0.5  # between two progress reports of batched runs
 _DATA: dict[Path, PreparedData] = {}  # the data sets this process has read
 
 
-def execute(job: Job | Batched, options: Options) -> Iterator[Event]:
+def execute(job: Job | Batched, options: Options) -> Iterator[RunEvent]:
     """Drive a run, or several as one batched model, to the end."""
     if isinstance(job, Batched):
         return execute_batched(job.jobs, options)
@@ -97,7 +100,7 @@ class Trial:
                 self._trainer.notes.append(str(self._trainer.choice))
         return self._trainer
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[RunEvent]:
         """Train, and yield notes and epochs as they come, last the record.
 
         Each of several workers reports its epochs and the end, which come at the same places for all; those of the
@@ -132,9 +135,10 @@ class Trial:
         """Go on from what another trial has saved, with the settings of this one."""
         self.trainer.adopt(path)
 
-    def _train(self) -> Generator[Event, None, RunRecord]:
+    def _train(self) -> Generator[RunEvent, None, RunRecord]:
         trainer, run_id = self.trainer, self.job.run.run_id
         share = self._fetch_shared()
+        epoch_log = EpochFile(self.job.folder)
         steps = trainer.train()
 
         while True:
@@ -144,6 +148,8 @@ class Trial:
                 record: RunRecord = end.value
                 break
             if self._lead:
+                with contextlib.suppress(OSError):  # the disk may be full now and not at the end
+                    epoch_log.take(trainer.at.epochs)
                 share()
                 yield from self._new_notes()
             yield EpochEnded(run_id, epoch)
@@ -178,17 +184,6 @@ class Trial:
 
     def _keep_record(self, record: RunRecord) -> None:
         trainer, folder = self.trainer, self.job.folder
-        pictures = trainer.pictures()
-        if pictures is not None:
-            from mtlscale.execution.workers.run_artifacts import draw
-
-            draw(pictures, trainer.suite, self.job.run, folder / "pictures.png")
-
-        if trainer.suite.per_token and record.status == "finished":
-            from mtlscale.execution.workers.run_artifacts import write_sentences
-
-            write_sentences(trainer, folder / "predictions.html")
-
         if record.status == "finished":
             for write in extensions("after_training"):
                 write(trainer, folder)
@@ -197,7 +192,7 @@ class Trial:
         trainer.notes += keep_record(folder, record, model, _storage(self.options) if self.resumes else None)
 
 
-def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
+def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[RunEvent]:
     """Train several runs on the same data as one batched model; an error of all is each run's."""
     remaining = {job.run.run_id: job for job in jobs}
 
@@ -248,7 +243,9 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[Event]:
 def _recorded_end(job: Job) -> RunEnded | None:
     """Return the end of a run whose worker died before it could report it, if there is one."""
     record = read_record(job.folder)
-    return None if record is None or record.status == "failed" else RunEnded(job.run.run_id, record)
+    if record is None or record.status == "failed":
+        return None
+    return RunEnded(job.run.run_id, record.model_copy(update={"epochs": read_epochs(job.folder)}))
 
 
 def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, storage: Storage | None) -> list[str]:
@@ -268,6 +265,7 @@ def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None
         from mtlscale.training.engine import checkpoint
 
         checkpoint.save(folder / "model.pt", model)
+    EpochFile(folder).take(record.epochs)
     write_atomically(folder / "record.json", record.model_dump_json().encode())
     for name in ("checkpoint.pt", "error.txt"):  # the error was an earlier attempt's
         (folder / name).unlink(missing_ok=True)

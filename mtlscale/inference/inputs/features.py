@@ -29,7 +29,7 @@ class Unfamiliar:
     """Counts of inputs unlike the training data: far outside its range, with unknown values, or with empty cells."""
 
     far: int = 0  # inputs outside the range
-    first: str = ""  # description of the first of them
+    first: str = ""  # description of the first of them, and a likely cause
     unknown: Counter[str] = field(default_factory=Counter)  # column -> inputs
     empty: Counter[str] = field(default_factory=Counter)  # column, and what its empty cells are filled with -> inputs
 
@@ -43,8 +43,7 @@ class Unfamiliar:
         """Return one warning per kind; `count` is the number of all inputs."""
         texts = []
         if self.far:
-            texts.append(f"{self.far} of {count} inputs lie far outside the training range, the first: {self.first}; "
-                         "are they in the units of the data?")  # fmt: skip
+            texts.append(f"{self.far} of {count} inputs lie far outside the training range, the first: {self.first}")
         if self.unknown:
             counts_by_column = ", ".join(f"{name} ({number})" for name, number in self.unknown.items())
             texts.append(f"values that training does not have count as unknown: {counts_by_column}")
@@ -142,8 +141,13 @@ def _scaled(description: InputDescription, values: Array) -> Array:
     return scaled
 
 
-def unfamiliar(description: InputDescription, values: Array, rows: Sequence[Any]) -> Unfamiliar:
-    """Count the inputs [N, D] that lie outside the training range by more than its width in some column."""
+def unfamiliar(
+    description: InputDescription, values: Array, rows: Sequence[Any], *, of_table: bool = True
+) -> Unfamiliar:
+    """Count the inputs [N, D] that lie outside the training range by more than its width in some column.
+
+    `of_table`: they were standardised from the columns of a table, not handed over as the network reads them.
+    """
     if not description.low or values.ndim != 2 or not len(values):
         return Unfamiliar()
 
@@ -160,10 +164,13 @@ def unfamiliar(description: InputDescription, values: Array, rows: Sequence[Any]
     names = [part for one in columns for part in one.parts] or description.features
     name = names[column] if description.features else f"column {column + 1}"
     value, least, most = values[row, column], low[column], high[column]
-    if description.mean:  # in the units of the table, not of the network
+    cause = "are they in the units of the data?"
+    if description.mean and not of_table:
+        cause = "an array is taken as scaled already: give a data frame for numbers in the units of the data"
+    elif description.mean:  # in the units of the table, not of the network
         mean, deviation = description.mean[column], description.deviation[column]
         value, least, most = (number * deviation + mean for number in (value, least, most))
-    text = f"row {rows[row]} has {value:.6g} in {name}, training {least:.4g} to {most:.4g}"
+    text = f"row {rows[row]} has {value:.6g} in {name}, training {least:.4g} to {most:.4g}; {cause}"
     return Unfamiliar(int(inputs.sum()), text)
 
 
@@ -199,7 +206,9 @@ def _check_present(table: pa.Table, names: Sequence[str]) -> None:
         count = table.column_names.count(name)
         if count != 1:
             problem = "no" if count == 0 else "more than one"
-            raise UserError(f"the table has {problem} column {name!r}; the model reads {len(names)} features: "
+            blanks = next((column for column in table.column_names if column.strip() == name != column), None)
+            mend = "" if blanks is None else f", only {blanks!r} with blanks around it"
+            raise UserError(f"the table has {problem} column {name!r}{mend}; the model reads {len(names)} features: "
                             f"{listed(names)}")  # fmt: skip
 
 

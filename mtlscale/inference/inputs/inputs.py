@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,7 +85,8 @@ class InputReader:
         converted = self._convert(inputs, skip_bad, rows)
         if self.description.low:
             row_numbers = [index + 1 if rows is None else rows[index] for index in converted.positions]
-            converted.unfamiliar.add(unfamiliar(self.description, converted.inputs.numpy(), row_numbers))
+            numbers, of_table = converted.inputs.numpy(), not isinstance(inputs, Tensor | np.ndarray | list | tuple)
+            converted.unfamiliar.add(unfamiliar(self.description, numbers, row_numbers, of_table=of_table))
         return converted
 
     def _convert(self, inputs: Any, skip_bad: bool, rows: Sequence[Any] | None) -> ConvertedInputs:
@@ -119,10 +121,10 @@ class InputReader:
 
     def _numbers(self, inputs: Any, rows: Sequence[Any] | None = None) -> Tensor:
         """Check an array or tensor, and convert it to the type that prepared sets store."""
-        import numpy as np
-
         try:
-            values = inputs.detach().cpu() if isinstance(inputs, Tensor) else torch.as_tensor(np.asarray(inputs))
+            # A frame's own array cannot be written to, which torch warns of: such ones are copied.
+            array = None if isinstance(inputs, Tensor) else np.require(inputs, requirements="W")
+            values = inputs.detach().cpu() if array is None else torch.as_tensor(array)
         except (TypeError, ValueError):
             raise UserError(
                 f"the inputs are {type(inputs).__name__}, the model reads {self._expected_form()}"
@@ -285,8 +287,6 @@ class InputReader:
         return _all_kept(self._numbers(flat.reshape(len(table), *self.description.shape), rows))
 
     def _features(self, table: pa.Table, skip_bad: bool, rows: Sequence[Any]) -> ConvertedInputs:
-        import numpy as np
-
         from mtlscale.data.tables.arrow_types import plain_table
 
         features = read_features(self.description, plain_table(table), rows, self.form)

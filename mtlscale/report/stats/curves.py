@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from mtlscale.records import Ledger, RunRecord
+from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.statistics import half_width
 
 # Cumulative numbers that reinforcement learning records; `rl.report.sample_efficiency` draws success over them.
 ENVIRONMENT_STEPS, SIMULATION, LEARNING = "environment_steps", "simulation_seconds", "learning_seconds"
+EpochReader = Callable[[str], list[Epoch]]  # run_id -> its epochs; none where they are not at hand
 MOST_SEEDS = 10  # seeds of a method that curves are read from: reading epochs costs more than all other work
+
+
+def no_epochs(run_id: str) -> list[Epoch]:
+    """Read nothing: where records come without a place that has their epochs."""
+    return []
 
 
 def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.DataFrame:
@@ -43,30 +49,24 @@ def epoch_frame(records: Sequence[RunRecord], methods: Sequence[str]) -> pd.Data
 
 
 def with_epochs(
-    records: Sequence[RunRecord], methods: Mapping[str, Sequence[str]], ledger: Ledger
+    records: Sequence[RunRecord], methods: Mapping[str, Sequence[str]], epochs: EpochReader
 ) -> Sequence[RunRecord]:
-    """Read the epochs of the runs that curves are drawn from, if the records were read without epochs.
+    """Read the epochs of the runs that curves are drawn from, unless the records have them.
 
     Args:
         records: The records of all data sets.
         methods: Data set label -> the methods with curves, of which the first finished runs are read.
-        ledger: The ledger to read from.
+        epochs: The reader of a run's epochs.
     """
-    if any(record.epochs for record in records):
-        return records
-
     runs = by_dataset(newest(records))
     drawn = {
         record.run_id
         for name, dataset_methods in methods.items()
         for record in _first_finished(runs[name], dataset_methods)
+        if not record.epochs
     }
-    outcomes = {outcome.run_id: outcome for outcome in ledger.newest().values() if outcome.run_id in drawn}
-
     return [
-        record.model_copy(update={"epochs": ledger.read(outcomes[record.run_id]).epochs})
-        if record.run_id in outcomes
-        else record
+        record.model_copy(update={"epochs": epochs(record.run_id)}) if record.run_id in drawn else record
         for record in records
     ]
 

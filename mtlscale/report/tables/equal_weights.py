@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ def equal_weights(records: Sequence[RunRecord], rows: Sequence[str]) -> tuple[tu
     """Return the methods that never left equal weighting, without equal weighting itself, and the notes on all of them.
 
     Weights that are equal but negative, or that do not sum to 1, are another training: a note says what they sum to.
-    Only weights that epochs record count.
 
     Args:
         records: Records of finished runs.
@@ -45,8 +44,7 @@ def equal_weights(records: Sequence[RunRecord], rows: Sequence[str]) -> tuple[tu
     idle, notes = [], []
     for method in rows:
         runs = by_method.get(method, [])
-        epochs = [epoch for run in runs for epoch in run.epochs]
-        sums = [sum(epoch.weights.values()) for epoch in epochs if epoch.weights]
+        sums = [total for run in runs for total in run.weight_sums]
         # With one task, or where nothing is shared, there is nothing to balance.
         balanced = all(len(run.main_metrics) > 1 and run.shared_parameters > 0 for run in runs)
         if not sums or not balanced or _part(runs[0], "balancer")[0] == "equal":
@@ -56,7 +54,8 @@ def equal_weights(records: Sequence[RunRecord], rows: Sequence[str]) -> tuple[tu
 
         if all(abs(total - 1.0) <= MARGIN for total in sums):
             idle.append(method)
-            kappa = _largest(epoch.traces.get("kappa") for epoch in epochs)
+            kappas = [run.kappa for run in runs if run.kappa is not None]
+            kappa = f" (κ at most {max(kappas):.2g})" if kappas else ""
             share = f"{100 * furthest[method]:.2g} %" if furthest[method] >= 1e-6 else "0.0001 %"
             text = f"{IDLE} {method} never left equal weighting: weights within {share} of 1/T{kappa}"
             equal = next((other for other in rows if _is_equal_weighting(by_method.get(other, []), runs[0])), None)
@@ -85,8 +84,3 @@ def _part(record: RunRecord, part: str) -> tuple[str, dict[str, Any]]:
     if isinstance(spec, dict):
         return str(spec.get("name", "")), spec
     return str(spec or {"balancer": "equal"}.get(part, "")), {}
-
-
-def _largest(kappas: Iterable[object]) -> str:
-    sizes = [abs(float(kappa)) for kappa in kappas if isinstance(kappa, int | float) and math.isfinite(kappa)]
-    return f" (κ at most {max(sizes):.2g})" if sizes else ""

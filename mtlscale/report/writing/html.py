@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from mtlscale.report.formats.pages import drawings, rendered
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import across
 from mtlscale.report.overall.multi_dataset import Overall
+from mtlscale.report.stats.curves import EpochReader, no_epochs, with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.studies.studies import studies
@@ -33,16 +34,28 @@ OPEN_FIGURES = 2  # open figures of each data set
 FEWEST_FILTERED = 4  # methods from which on a filter is worth its room
 
 
-def page(records: Iterable[RunRecord], board: Leaderboard, name: str, *, live: str = "", description: str = "") -> str:
+def page(
+    records: Sequence[RunRecord],
+    board: Leaderboard,
+    name: str,
+    *,
+    epochs: EpochReader = no_epochs,
+    live: str = "",
+    description: str = "",
+) -> str:
     """Return the HTML of the page.
 
     Args:
         records: Run records of the experiment.
         board: Its leaderboard.
         name: Its name.
+        epochs: The reader of the epochs of records that lack them.
         live: The state of the results that the page shows, for a page that asks its server for news; else "".
         description: The experiment's sentence, above everything.
     """
+    from mtlscale.report.writing.dataset_charts import drawn_rows
+
+    records = with_epochs(records, {name: drawn_rows(table) for name, table in board.tables.items()}, epochs)
     runs = by_dataset(newest(records))
     all_records = [record for group in runs.values() for record in group]
     shown = page_looks(all_records, board.tables.values())

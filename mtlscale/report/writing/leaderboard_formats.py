@@ -77,6 +77,7 @@ class DisplayedLeaderboard:
                 self.merged.records_shown(with_compared=True),
                 self.merged.leaderboard(with_compared=True),
                 self.title,
+                epochs=self.merged.epochs,
                 description=" ".join(self._descriptions),
             )
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mtlscale.records import Ledger, RunRecord, write_atomically
+from mtlscale.records import RunRecord, write_atomically
 from mtlscale.report.formats.markdown import markdown_cell, markdown_section
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import across
-from mtlscale.report.stats.curves import with_epochs
+from mtlscale.report.stats.curves import EpochReader, no_epochs, with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.studies.studies import studies
@@ -21,14 +21,14 @@ def write_report(
     folder: Path,
     name: str,
     *,
-    ledger: Ledger | None = None,
+    epochs: EpochReader = no_epochs,
     board: Leaderboard | None = None,
     description: str = "",
 ) -> dict[str, Path]:
     """Write the report's files, each whole or not at all; return kind -> its file.
 
     These are leaderboard.md, .csv, .html and .png in the folder, and one of every other chart in its folder `pictures`.
-    The ledger has the epochs of records that lack them; the board is given where tables are not read as usual.
+    `epochs` reads those of records that lack them; the board is given where tables are not read as usual.
     """
     from mtlscale.report.charts.canvas import save
     from mtlscale.report.charts.matplotlib_renderer import draw
@@ -37,8 +37,7 @@ def write_report(
     from mtlscale.report.writing.html import page
 
     board = Leaderboard.from_records(records) if board is None else board
-    if ledger is not None:
-        records = with_epochs(records, {name: drawn_rows(table) for name, table in board.tables.items()}, ledger)
+    records = with_epochs(records, {name: drawn_rows(table) for name, table in board.tables.items()}, epochs)
 
     learned = ""
     for dataset, runs in by_dataset(newest(records)).items():

@@ -5,20 +5,21 @@ from __future__ import annotations
 import importlib.util
 import queue
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mtlscale.config import Experiment, Run, UserError
 from mtlscale.records import Epoch, Home, RunRecord
-from mtlscale.tracking.values import Metric, end_metrics, epoch_metrics
+from mtlscale.tracking.sinks.run_sink import RunSink
+from mtlscale.tracking.values import Metric, end_metrics, epoch_metrics, epochs_of
 
 _EVENTS = 20_000  # events that wait in memory; epochs beyond them come with their run's end
 _CLOSE_SECONDS = 120.0
 
 
-class ScalarSink(ABC):
+class ScalarSink(RunSink):
     """Receiver of events; every method but `close` returns at once.
 
     A sink that fails says so once, and the runs go on without it. Subclasses write; each of their methods is called in
@@ -33,7 +34,8 @@ class ScalarSink(ABC):
             raise UserError(
                 f"tracking.also: {self.name} needs the package {self.package}; pip install 'mtlscale[{self.name}]'"
             )
-        self._experiment, self._home, self._tell = experiment, home, tell
+        super().__init__(home)
+        self._experiment, self._tell = experiment, tell
         self._events: queue.Queue[Callable[[], None] | None] = queue.Queue(_EVENTS)
         self._open: dict[str, Any] = {}  # run_id -> what `begin` returned
         self._written: dict[str, int] = {}  # run_id -> last epoch written
@@ -54,7 +56,7 @@ class ScalarSink(ABC):
     def end(self, handle: Any, record: RunRecord | None) -> None:
         """End a run; without a record it was cut off."""
 
-    def started(self, run: Run) -> None:  # noqa: B027
+    def started(self, run: Run) -> None:
         """Do nothing: a run begins with its first metrics."""
 
     def epoch(self, run: Run, epoch: Epoch) -> None:
@@ -67,9 +69,9 @@ class ScalarSink(ABC):
 
     def finished(self, run: Run, record: RunRecord, folder: Path) -> None:
         def write() -> None:
-            self._log_epochs(run, record.epochs)
+            self._log_epochs(run, epochs_of(folder, record))
             handle = self._handle(run, 0)
-            self.log(handle, end_metrics(run, record, self._experiment.tracking.detail))
+            self.log(handle, end_metrics(record, self._written[run.run_id], self._experiment.tracking.detail))
             self.end(handle, record)
             del self._open[run.run_id], self._written[run.run_id]
             self._behind.discard(run.run_id)
@@ -86,7 +88,7 @@ class ScalarSink(ABC):
 
         self._events.put(write)
 
-    def close(self, seconds: float | None = None) -> None:
+    def close(self, status: str, seconds: float | None = None) -> None:
         """Write what is left, for as long as this may take, and end the runs that were cut off."""
         self._events.put(None)
         self._thread.join(_CLOSE_SECONDS if seconds is None else seconds)
@@ -95,7 +97,8 @@ class ScalarSink(ABC):
 
     def _log_epochs(self, run: Run, epochs: list[Epoch]) -> None:
         detail, last = self._experiment.tracking.detail, self._written.get(run.run_id, 0)
-        metrics, self._written[run.run_id] = epoch_metrics(run, epochs, last, detail)
+        metrics, steps = epoch_metrics(run, epochs, range(last + 1), detail)
+        self._written[run.run_id] = max(steps, default=last)
         if metrics:
             self.log(self._handle(run, metrics[0][2]), metrics)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mtlscale.config import Run
 from mtlscale.records import RunRecord
-from mtlscale.tracking.entries import row_name, run_params
+from mtlscale.tracking.fields import row_name, run_params
 from mtlscale.tracking.sinks.scalar_sink import ScalarSink
 from mtlscale.tracking.values import Metric
 

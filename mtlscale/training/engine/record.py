@@ -16,6 +16,7 @@ from mtlscale.balancing import Balancer
 from mtlscale.config import Run, TaskSuite
 from mtlscale.metrics import higher_is_better, lowest
 from mtlscale.records import Epoch, FrontPoint, ItemErrors, Metrics, PhaseCost, RunRecord
+from mtlscale.records.record import weights_of_epochs
 from mtlscale.training.engine import provenance
 from mtlscale.training.evaluation.select import Selection
 
@@ -49,6 +50,7 @@ def run_record(
 
     `metrics` and `last` map each split to its metrics at the chosen epoch and after the last one.
     """
+    ended_epochs = [Epoch.model_validate(entry) for entry in epochs]
     return RunRecord(
         **_identity(run),
         status=status,
@@ -62,7 +64,7 @@ def run_record(
         front=list(front),
         chosen_epoch=selection.best_epoch.get(""),
         chosen_epochs={task: epoch for task, epoch in selection.best_epoch.items() if task},
-        epochs=[Epoch.model_validate(entry) for entry in epochs],
+        epochs=ended_epochs,
         phases=list(phases),
         seconds=seconds,
         train_seconds=train_seconds,
@@ -72,6 +74,7 @@ def run_record(
         **_network(model),
         departure=None if math.isnan(departure) else departure,
         survival=_survival(epochs),
+        **weights_of_epochs(ended_epochs),
         counters=dict(counters),
         workers=workers,
         hardware=provenance.hardware(device),

@@ -257,19 +257,17 @@ def check_loss(loss: Tensor, task: int, names: Sequence[str], owners: Owners, fe
                 "heads; add it, or set its requires_grad to False"
             )
         if owner is not None and owner != task and key in graph.leaves:
+            tasks = {owners[key] for key in graph.leaves if owners.get(key) is not None}
+            if graph.kinds & _PICKED and graph.kinds & _JOINED and len(tasks) == len({*owners.values()} - {None}):
+                raise UserError(
+                    f"the loss of task {name} depends on the heads of all tasks, as every part of torch.stack(losses) "
+                    "does: give a list of losses"
+                )
+            mend = "; put it into shared" if task in tasks else ": are heads and losses in one order?"
             raise UserError(
                 f"the loss of task {name} depends on a parameter {_shape(leaf)} of the head of task {names[owner]}"
-                f"{_mend(graph, task, owners)}"
+                f"{mend}"
             )
-
-
-def _mend(graph: Reached, task: int, owners: Owners) -> str:
-    """Return what to do about a loss that depends on the head of another task."""
-    tasks = {owner for key in graph.leaves if (owner := owners.get(key)) is not None}
-    of_stack = graph.kinds & _PICKED and graph.kinds & _JOINED and len(tasks) == len({*owners.values()} - {None})
-    if task not in tasks or of_stack:
-        return ": are heads and losses in one order? give a list of losses, not parts of one stacked tensor"
-    return "; put it into shared"
 
 
 def _hidden_in_checkpoint(graph: Reached) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,25 +138,47 @@ DIFFERENTIATED = (
 )
 
 
+def check_no_scaler(names: Sequence[str], given: GivenLosses) -> None:
+    """Raise `UserError` where a loss was multiplied by the scale of a gradient scaler that the balancer was not given.
+
+    It is recognised by its memory, or by its value on the CPU, among all scalers of the process.
+    """
+    if not any(True for loss in given.means for _ in _factors(loss)):
+        return
+    known = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.amp.GradScaler)]
+    scalers = [scaler for scaler in known if scaler.is_enabled()]
+    for task, loss in zip(given.tasks, given.means, strict=True):
+        if any(_is_scaled(loss, scaler) for scaler in scalers):
+            raise UserError(
+                f"the loss of task {names[task]} was scaled by a GradScaler that the balancer was not given: make the "
+                "balancer with scaler=, and hand over the losses themselves"
+            )
+
+
 def _is_scaled(loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
     """Return whether a loss was multiplied by the scaler's scale, perhaps before a mean or a division."""
     scale = scaler._scale
+    return scale is not None and any(_is_same_number(factor, scale) for factor in _factors(loss))
+
+
+def _factors(loss: Tensor) -> Iterator[Tensor]:
+    """Yield the single numbers that a loss was multiplied by, from the loss to where its graph forks."""
     node: Any = loss.grad_fn
     for _ in range(_LONGEST_CHAIN):
         if node is None:
-            return False
-        if node.name() == "MulBackward0" and scale is not None:
-            for factor in (node._saved_self, node._saved_other):
-                if not isinstance(factor, Tensor) or factor.numel() != 1:
-                    continue
-                if factor.data_ptr() == scale.data_ptr():
-                    return True
-                # Values on a device would have to be copied to be compared.
-                if factor.device.type == "cpu" and scale.device.type == "cpu" and factor.item() == scale.item():
-                    return True
+            return
+        if node.name() == "MulBackward0":
+            saved = (node._saved_self, node._saved_other)
+            yield from (factor for factor in saved if isinstance(factor, Tensor) and factor.numel() == 1)
         following = [entry for entry, _ in node.next_functions if entry is not None]
         node = following[0] if len(following) == 1 else None
-    return False
+
+
+def _is_same_number(factor: Tensor, scale: Tensor) -> bool:
+    if factor.data_ptr() == scale.data_ptr():
+        return True
+    # Values on a device would have to be copied to be compared.
+    return factor.device.type == "cpu" and scale.device.type == "cpu" and factor.item() == scale.item()
 
 
 def _features(names: Sequence[str], features: Tensor | PerTask | None, present: Sequence[int]) -> list[Tensor | None]:
@@ -168,6 +191,11 @@ def _features(names: Sequence[str], features: Tensor | PerTask | None, present: 
 
     for task in present:
         feature = by_task.get(task)
+        if isinstance(feature, Tensor) and not feature.requires_grad:
+            raise UserError(
+                f"the features of task {names[task]} have no graph: hand over the output of the shared part; where "
+                "that is frozen or runs in no_grad, leave features out"
+            )
         if not (isinstance(feature, Tensor) and feature.grad_fn is not None):
             raise UserError(f"the features of task {names[task]} are no tensor with a graph; hand over the output")
         if feature.is_complex():

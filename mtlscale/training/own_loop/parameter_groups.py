@@ -32,6 +32,8 @@ class ParameterGroups:
         self, shared: Parameters | Sequence[nn.Module], heads: Heads | None, tasks: int | Sequence[str] | None
     ) -> None:
         self.names = _names(heads, tasks)
+        if not isinstance(shared, nn.Module | Iterable):
+            raise UserError(f"shared is a {type(shared).__name__}; give a module, or its parameters")
         self._shared = shared if isinstance(shared, nn.Module) else list(shared)
         self._heads = heads
         self._listed = [None if isinstance(head, nn.Module) else list(head) for head in self._entries()]

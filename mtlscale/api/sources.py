@@ -19,8 +19,9 @@ from mtlscale.config import (
     without_secrets,
 )
 from mtlscale.config.registry import components
-from mtlscale.execution.finding.own_records import OwnRecords, own_records, records_at_start
-from mtlscale.records import Home, Ledger, RunRecord, is_results, records_of_results
+from mtlscale.execution.finding.own_board import own_board
+from mtlscale.execution.planning.status import board_at_start, read_plan
+from mtlscale.records import Board, Home, Ledger, RunRecord, is_results, records_of_results
 from mtlscale.records.submission_schema import EXPERIMENT as CONTRIBUTED
 from mtlscale.records.submission_schema import check_files
 from mtlscale.report.cells.number_format import counted
@@ -33,8 +34,6 @@ def sources_of(
     places: Sequence[str | Path],
     homes: Sequence[Home] = (),
     overrides: tuple[str, ...] = (),
-    *,
-    epochs: bool = True,
 ) -> list[ExperimentRecords]:
     """Return the experiments that these places name, each once.
 
@@ -45,7 +44,6 @@ def sources_of(
         places: The places.
         homes: The home folders in which names are looked up.
         overrides: Changes of the settings of experiment files.
-        epochs: Load the records with their epochs.
 
     Raises:
         UserError: For a place that is none of these, or without runs.
@@ -54,7 +52,7 @@ def sources_of(
     sources: dict[tuple[str, str], ExperimentRecords] = {}
 
     for location in map(str, places):
-        for source in _sources(location, homes, overrides, epochs):
+        for source in _sources(location, homes, overrides):
             sources.setdefault((source.location, source.name), source)
     return list(sources.values())
 
@@ -67,7 +65,7 @@ def load_records(*places: str | Path, home: Path | None = None) -> list[RunRecor
     return list(gather(sources_of(places, [Home.at(home)]), RunSelection()).records)
 
 
-def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[ExperimentRecords]:
+def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...]) -> list[ExperimentRecords]:
     if "://" in location:
         return _tracked(location)
 
@@ -76,19 +74,19 @@ def _sources(location: str, homes: Sequence[Home], overrides: tuple[str, ...], e
         path = path.parent
     is_home = (path / "experiments").is_dir()
     if path.suffix in (".yaml", ".yml") or (path.name == location and location in shipped() and not is_home):
-        return _of_file(location, homes, overrides, epochs)
+        return _of_file(location, homes, overrides)
     if path.is_dir():
         if not is_results(path):
-            return _of_folder(path, epochs)
+            return _of_folder(path)
         return [_of_results(path)]
 
     folder, colon, name = location.rpartition(":")
     if colon and Path(folder).is_dir():
-        return [_of_home(Home.at(Path(folder)), name, epochs)]
+        return [_of_home(Home.at(Path(folder)), name)]
 
     homes_with_runs = [home for home in homes if home.ledger(location).is_file()] if path.name == location else []
     if homes_with_runs:
-        return [_of_home(home, location, epochs) for home in homes_with_runs]
+        return [_of_home(home, location) for home in homes_with_runs]
     if path.name != location:
         raise UserError(
             f"{location} is no experiment file, home folder, HOME:EXPERIMENT or MLflow URI; correct the path"
@@ -127,31 +125,31 @@ def own_experiment(location: str, overrides: tuple[str, ...] = ()) -> Experiment
     return load_experiment(location, overrides)
 
 
-def _of_file(location: str, homes: Sequence[Home], overrides: tuple[str, ...], epochs: bool) -> list[ExperimentRecords]:
+def _of_file(location: str, homes: Sequence[Home], overrides: tuple[str, ...]) -> list[ExperimentRecords]:
     """Return an experiment as its file is now, from each of the homes that has runs of it."""
     spec = load_experiment(location, overrides)
-    own_by_home = {home: own_records(spec, home, epochs=epochs) for home in homes}
-    if not any(own.records for own in own_by_home.values()):
-        unsettled = {dataset: line for own in own_by_home.values() for dataset, line in own.unsettled.items()}
+    boards = {home: own_board(spec, home) for home in homes}
+    if not any(board.records for board in boards.values()):
+        unsettled = {dataset: line for board in boards.values() for dataset, line in board.unsettled.items()}
         raise UserError(no_runs(spec, homes, location, unsettled))
 
     return [
         replace(
-            _source(spec.name, str(home.root), own.records, spec, chosen_by_file=True),
+            _source(spec.name, home, board.records, spec, chosen_by_file=True),
             planned=planned_rows(spec),
-            notes=notes_of(spec, own, home),
+            notes=notes_of(spec, board),
         )
-        for home, own in own_by_home.items()
-        if own.records
+        for home, board in boards.items()
+        if board.records
     ]
 
 
-def notes_of(spec: Experiment, own: OwnRecords, home: Home) -> dict[str, tuple[str, ...]]:
-    """Return notes on planned runs that are missing; the ledger is read only if some are."""
-    if not lacks_runs(spec, own.records):
+def notes_of(spec: Experiment, board: Board) -> dict[str, tuple[str, ...]]:
+    """Return notes on planned runs that are missing."""
+    if not lacks_runs(spec, board.records):
         return {}
-    notes = missing_notes(spec, own.records, Ledger(home.ledger(spec.name)).latest(epochs=False).values())
-    return {**notes, **{dataset: (line,) for dataset, line in own.unsettled.items()}}
+    notes = missing_notes(spec, board.records, board.rows.values())
+    return {**notes, **{dataset: (line,) for dataset, line in board.unsettled.items()}}
 
 
 def no_runs(spec: Experiment, homes: Sequence[Home], location: str, unsettled: Mapping[str, str]) -> str:
@@ -160,7 +158,7 @@ def no_runs(spec: Experiment, homes: Sequence[Home], location: str, unsettled: M
         return next(iter(unsettled.values()))
     roots = " or ".join(str(home.root) for home in homes)
     for home in homes:
-        earlier = list(Ledger(home.ledger(spec.name)).latest(epochs=False).values())
+        earlier = list(Ledger(home.ledger(spec.name)).latest().values())
         runs = {(run.dataset, run.method): run for run in spec.runs(dict.fromkeys(spec.data(), ""))}
         matching_records = [record for record in earlier if (record.dataset, record.method) in runs]
         if matching_records:
@@ -172,50 +170,48 @@ def no_runs(spec: Experiment, homes: Sequence[Home], location: str, unsettled: M
     return f"no runs of {spec.name} in {roots}; start them with `mtlscale run {location}` or name their --home"
 
 
-def _of_folder(path: Path, epochs: bool) -> list[ExperimentRecords]:
+def _of_folder(path: Path) -> list[ExperimentRecords]:
     """Return all experiments of a home folder, or the one whose folder it is."""
     if (path / "ledger.jsonl").is_file():
-        return [_of_home(Home.at(path.absolute().parents[1]), path.absolute().name, epochs)]
+        return [_of_home(Home.at(path.absolute().parents[1]), path.absolute().name)]
     home = Home.at(path)
     names = _experiments(home)
     if not names:
         raise UserError(f"{path}: no runs of any experiment in this home folder; name another, or an experiment's file")
-    return [_of_home(home, name, epochs) for name in names]
+    return [_of_home(home, name) for name in names]
 
 
-def _of_home(home: Home, name: str, epochs: bool) -> ExperimentRecords:
+def _of_home(home: Home, name: str) -> ExperimentRecords:
     """Return what the ledger of an experiment has; its file is unknown here, unless it is a shipped experiment."""
-    started = records_at_start(home, name, epochs=epochs)
-    if not started.own and not started.others:
+    board = board_at_start(home, name)
+    if not board.rows:
         home_experiments = _experiments(home)
         hint = nearest(name, home_experiments) if home_experiments else "there are none"
         raise UserError(f"no runs of {name} in {home.root}: {hint}")
 
-    if not started.entries:  # no plan says which runs belong together
-        return _source(name, str(home.root), started.own, _shipped(name))
-    if not started.own:
-        datasets = dict.fromkeys(record.dataset for record in started.others)
+    if not read_plan(home, name):  # nothing says which runs belong together
+        return _source(name, home, board.records, _shipped(name))
+    if not board.records:
+        datasets = dict.fromkeys(record.dataset for record in board.others)
         note = "of other settings or data than at the last start, of which no run has ended yet"
-        return replace(
-            _source(name, str(home.root), started.others, _shipped(name)), notes=dict.fromkeys(datasets, (note,))
-        )
+        return replace(_source(name, home, board.others, _shipped(name)), notes=dict.fromkeys(datasets, (note,)))
 
     planned: dict[str, dict[str, set[int]]] = {}
-    for entry in started.entries:
-        planned.setdefault(entry.dataset, {}).setdefault(entry.method, set()).add(entry.seed)
-    excluded_counts = Counter(record.dataset for record in started.others)
+    for one in board.wanted:
+        planned.setdefault(one.dataset, {}).setdefault(one.method, set()).add(one.seed)
+    excluded_counts = Counter(record.dataset for record in board.others)
 
     notes = {
         dataset: (f"{counted(count, 'run')} of other settings or data left out; `mtlscale show {name}` lists them",)
         for dataset, count in excluded_counts.items()
     }
-    source = _source(name, str(home.root), started.own, _shipped(name), chosen_by_file=True)
+    source = _source(name, home, board.records, _shipped(name), chosen_by_file=True)
     return replace(source, planned=planned, notes=notes)
 
 
 def _tracked(location: str) -> list[ExperimentRecords]:
     """Return the experiments of an MLflow."""
-    from mtlscale.tracking import experiments, read_experiment, read_records
+    from mtlscale.tracking import epoch_reader, experiments, read_experiment, read_records
 
     uri, _, name = location.partition("#")
     names = [name] if name else sorted(experiments(uri))
@@ -224,7 +220,9 @@ def _tracked(location: str) -> list[ExperimentRecords]:
         records = tuple(read_records(uri, experiment))
         if records:
             spec = read_experiment(uri, experiment) or _shipped(experiment)
-            sources.append(_source(experiment, without_secrets(uri), records, spec))
+            sources.append(
+                replace(_source(experiment, without_secrets(uri), records, spec), epochs=epoch_reader(uri, experiment))
+            )
     if not sources:
         raise UserError(f"{location}: no finished runs of mtlscale's experiments there")
     return sources
@@ -232,13 +230,16 @@ def _tracked(location: str) -> list[ExperimentRecords]:
 
 def _source(
     name: str,
-    location: str,
+    place: Home | str,
     records: Sequence[RunRecord],
     spec: Experiment | Outline | None,
     *,
     chosen_by_file: bool = False,
 ) -> ExperimentRecords:
+    location = str(place.root) if isinstance(place, Home) else place
     source = ExperimentRecords(name=name, location=location, records=tuple(records), chosen_by_file=chosen_by_file)
+    if isinstance(place, Home):
+        source = replace(source, epochs=place.epochs)
     if spec is None:
         return source
     datasets, methods = ([component.label for component in components] for components in (spec.datasets, spec.methods))

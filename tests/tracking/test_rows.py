@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 from tracked import EPOCHS, epoch_of, give_database, record_of, runs_of
 
+from mtlscale.api.mlflow_rows import rows_of
 from mtlscale.config import Experiment
-from mtlscale.execution.summary_rows import rows_of
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report.results import Results
 from mtlscale.tracking import Tracker
@@ -106,11 +105,10 @@ def test_rows_follow_while_runs_go_on(
         return rows_of(Results(results.experiment, tuple(ended), results.folder))
 
     for number, run in enumerate(runs_of(experiment)):
-        tracker = Tracker(experiment, home)
-        tracker.follow(table)
+        tracker = Tracker(experiment, home, table=table)
         ended.append(record_of(run))
         tracker.finished(run, ended[-1], home.run(run.run_id))
-        assert tracker.close([], "FINISHED" if number else "KILLED") is None
+        assert tracker.close("FINISHED" if number else "KILLED") is None
         (row,) = found_in(home)["row"]
         assert row.info.status == ("FINISHED" if number else "KILLED")
         assert row.data.metrics["seeds_finished"] == number + 1
@@ -128,8 +126,8 @@ def test_a_summary_is_short_and_has_what_matters(tasks: int, shared: bool, small
     )
     splits = dict.fromkeys(("train", "val", "test", "test_unseen"), metrics)
     record = record_of(run).model_copy(update={"main_metrics": main, "metrics": splits, "epochs": [epoch] * EPOCHS})
-    epochs, _ = epoch_metrics(run, [epoch], 0, "summary")
-    end = end_metrics(run, record, "summary")
+    epochs, _ = epoch_metrics(run, [epoch], (), "summary")
+    end = end_metrics(record, EPOCHS, "summary")
     keys = [key for key, _, _ in (*epochs, *end)]
     assert len(keys) == len(set(keys)) <= MAX_METRICS
     assert {"train.loss", "seconds", "parameters", "peak_memory_mb"} <= set(keys)
@@ -137,21 +135,23 @@ def test_a_summary_is_short_and_has_what_matters(tasks: int, shared: bool, small
     if shared or tasks == 1:
         assert values["test.mean"] == pytest.approx(1 + (tasks - 1) / 2) == values["val.mean"]
     assert (f"test.{main['t0']}.t0" in values) == (tasks <= 15)
-    full = end_metrics(run, record, "full")
+    full = end_metrics(record, EPOCHS, "full")
     assert len(full) > len(end) and {"test.loss.t0"} <= {key for key, _, _ in full}
 
 
 @pytest.mark.ray
 @pytest.mark.slow  # `mlflow models predict` imports everything anew
 @pytest.mark.timeout(900)
-def test_winners_are_models_of_mlflow(experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None) -> None:
+def test_winners_are_models_of_mlflow(
+    experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Loaded by `mlflow.pyfunc` and by `mlflow models predict`, and taken by the registry."""
     import mlflow
     import numpy as np
     import pandas as pd
 
+    from mtlscale.api import run
     from mtlscale.config import load_experiment
-    from mtlscale.execution import run
     from mtlscale.inference import export, load_model
 
     experiment, home = load_experiment(experiment_file(methods="[equal]", seeds="[0, 1]")), Home(tmp_path / "home")
@@ -165,20 +165,16 @@ def test_winners_are_models_of_mlflow(experiment_file: Callable[..., Path], tmp_
     task = next(iter(own.tasks))
     frame = pd.DataFrame({"input": list(inputs), "task": [task] * 4})
     expected = own.predict(inputs, task)[task]
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(home.tracking_uri)
-    try:
-        loaded = mlflow.pyfunc.load_model(row.data.tags["mtlscale.model"])
-        if own.suite.inputs != "per_task":
-            frame = frame.drop(columns="task")
-        found = loaded.predict(frame)
-        column = "label" if own.suite.inputs == "per_task" else task
-        assert found[column].tolist() == expected.labels.tolist()
-        version = mlflow.register_model(row.data.tags["mtlscale.model"], "winner")
-        again = mlflow.pyfunc.load_model(f"models:/winner/{version.version}")
-        assert again.predict(frame).equals(found)
-    finally:
-        mlflow.set_tracking_uri(before)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", home.tracking_uri)
+    loaded = mlflow.pyfunc.load_model(row.data.tags["mtlscale.model"])
+    if own.suite.inputs != "per_task":
+        frame = frame.drop(columns="task")
+    found = loaded.predict(frame)
+    column = "label" if own.suite.inputs == "per_task" else task
+    assert found[column].tolist() == expected.labels.tolist()
+    version = mlflow.register_model(row.data.tags["mtlscale.model"], "winner")
+    again = mlflow.pyfunc.load_model(f"models:/winner/{version.version}")
+    assert again.predict(frame).equals(found)
     given, out = tmp_path / "inputs.json", tmp_path / "out.json"
     given.write_text(f'{{"dataframe_split": {frame.to_json(orient="split", index=False)}}}')
     code = "import sys; from mlflow.cli import cli; sys.argv[0] = 'mlflow'; cli()"
@@ -187,7 +183,6 @@ def test_winners_are_models_of_mlflow(experiment_file: Callable[..., Path], tmp_
         [sys.executable, "-c", code, "models", "predict", "-m", row.data.tags["mtlscale.model"], *options],
         check=True,
         capture_output=True,
-        env=os.environ | {"MLFLOW_TRACKING_URI": home.tracking_uri},
     )
     predictions = pd.DataFrame(json.loads(out.read_text())["predictions"])
     assert predictions[column].tolist() == expected.labels.tolist()

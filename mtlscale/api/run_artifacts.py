@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from mtlscale.training import Pictures, Trainer
 
 
+def write(trainer: Trainer, folder: Path) -> None:
+    """Write the predictions of a finished run on a few test samples, where its tasks have some to show."""
+    pictures = trainer.pictures()
+    if pictures is not None:
+        draw(pictures, trainer.suite, trainer.run, folder / "pictures.png")
+    if trainer.suite.per_token:
+        write_sentences(trainer, folder / "predictions.html")
+
+
 def draw(pictures: Pictures, suite: TaskSuite, run: Run, path: Path) -> None:
     """Draw predictions beside the truth; write nothing if no task has maps that can be shown."""
     maps = [_maps(task, *pictures.maps[task.name]) for task in suite.tasks if task.name in pictures.maps]

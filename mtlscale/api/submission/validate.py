@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+from mtlscale.api.submission.record_checks import other_settings, other_versions, problems_of
 from mtlscale.config import RESULTS_VERSION, Experiment, Outline, UserError, read_outline
 from mtlscale.config.experiment.experiment import FLOORS, Floor
-from mtlscale.execution.finding.own_records import contributed_records
-from mtlscale.execution.submission.record_checks import other_settings, other_versions, problems_of
+from mtlscale.execution.finding.own_board import contributed_records
 from mtlscale.records import RunRecord
 from mtlscale.records.submission_schema import (
     EXPERIMENT,

@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
+from mtlscale.api.submission.validate import Checked, check, file_hash, stated
 from mtlscale.config import RESULTS_VERSION, Experiment, UserError
 from mtlscale.config.named_files import named
 from mtlscale.config.registry.helpers import helper_files
-from mtlscale.execution.finding.own_records import own_records
-from mtlscale.execution.submission.validate import Checked, check, file_hash, stated
+from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, RunRecord, write_atomically
 from mtlscale.records.submission_schema import (
     EXPERIMENT,
@@ -64,7 +64,7 @@ def contribute(
                 "readers look at one file, so put that into it"
             )
 
-    own = own_records(experiment, home, epochs=False)
+    own = own_board(experiment, home)
     if own.unsettled:
         raise UserError(f"{experiment.name} cannot be contributed: {next(iter(own.unsettled.values()))}")
     if not own.records:

@@ -6,20 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtlscale.api.running import run
 from mtlscale.config import UserError, build, experiment_from, nearest
 from mtlscale.data import read_manifest
-from mtlscale.execution.observer import Observer, Silent
 from mtlscale.execution.preparing.arrays import joined, write_table
+from mtlscale.execution.preparing.experiment_data import prepare_data
 from mtlscale.execution.preparing.prepare import prepared_folders
 from mtlscale.execution.preparing.starter_settings import METHODS, starter_encoder, starter_training
-from mtlscale.execution.runner import prepare_data, run
 from mtlscale.records import Home, Ledger
+from mtlscale.records.events import Sink
 from mtlscale.report.cells.number_format import counted
 
 if TYPE_CHECKING:
     from mtlscale.config import Experiment
     from mtlscale.report.results import Results
 
+_EXAMPLES = {"targets": "{'y': 'class'}", "options": "{'group': 'patient'}", "training": "{'epochs': 5}"}
 _LETTERS = 8  # of the table's hash in a default name
 
 
@@ -33,7 +35,7 @@ def compare(
     options: Mapping[str, Any] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     home: Home | Path | str | None = None,
-    observer: Observer | None = None,
+    sinks: Iterable[Sink] = (),
     **settings: Any,
 ) -> Results:
     """Train methods on inputs and targets of yours and return the leaderboard.
@@ -51,7 +53,7 @@ def compare(
         options: Options of the data set `table`, such as `group` or `categorical`.
         seeds: Seeds of initialisation and sample order.
         home: The home folder; default `$MTLSCALE_HOME`, else `./outputs`.
-        observer: Whoever watches.
+        sinks: Whoever takes the events, each an object with `take(event)`.
         settings: Other keys of an experiment file, such as `model`, `training`, `search` or `floors`.
 
     Returns:
@@ -63,6 +65,10 @@ def compare(
             experiment file would be refused for.
     """
     results_home = home if isinstance(home, Home) else Home.at(None if home is None else Path(home))
+    for key, mapping in (("targets", targets), ("options", options), ("training", settings.get("training"))):
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise UserError(f"compare: {key} should be a mapping, such as {_EXAMPLES[key]}, not {mapping!r}")
+
     table, columns = joined(X, Y)
     options_of_table = _options(columns, targets or {}, options or {})
     source = write_table(table, results_home.tables)
@@ -84,16 +90,16 @@ def compare(
         "compare",
     )
     _check_name(experiment, results_home)
-    return run(experiment, home=results_home, observer=observer)
+    return run(experiment, home=results_home, sinks=sinks)
 
 
 def _check_name(experiment: Experiment, home: Home) -> None:
     """Raise `UserError` if all runs under the experiment's name in this home are of other tables."""
-    records = Ledger(home.ledger(experiment.name)).latest(epochs=False).values()
+    records = Ledger(home.ledger(experiment.name)).latest().values()
     if not records:
         return
 
-    data = prepare_data(experiment, home, None, False, Silent())
+    data = prepare_data(experiment, home, None, False)
     own = next(iter(data.manifests.values()))
     of_same_table = {own.fingerprint}  # prepared with other options, too
     for manifest in map(read_manifest, prepared_folders(own.name, home.root)):

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mtlscale.api.submission.trusted_rerun import OUTCOME
 from mtlscale.config import UserError, load_plugin
 from mtlscale.execution.rehearsal.rerun import rerun
-from mtlscale.execution.submission.trusted_rerun import OUTCOME
 from mtlscale.records import Home, RunRecord
 
 

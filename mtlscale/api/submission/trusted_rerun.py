@@ -14,17 +14,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from mtlscale.api.submission import sandbox
+from mtlscale.api.submission.validate import Checked
 from mtlscale.config import UserError, names
 from mtlscale.execution.rehearsal.rerun import data_of
-from mtlscale.execution.submission import sandbox
-from mtlscale.execution.submission.validate import Checked
 from mtlscale.records import Home, RunRecord
-from mtlscale.report.tables.reproduction import Reproduction
+from mtlscale.records.reproduction import Reproduction
 
 OUTCOME = "outcome.json"  # in the sandbox's folder: what the other process leaves
 _MOST_BYTES = 64 << 20  # of it
 _KEPT_VARIABLES = ("PATH", "LANG", "PYTHONPATH", "LD_LIBRARY_PATH", "MTLSCALE_DATA", "OMP_NUM_THREADS")
-_MODULE = "mtlscale.execution.submission.sandboxed_rerun"
+_MODULE = "mtlscale.api.submission.sandboxed_rerun"
 
 
 def check_trusted(checked: Checked, *, trusted: bool) -> None:
