@@ -174,7 +174,7 @@ def test_tune_does_not_keep_what_a_trial_has_reported(recorder_of: Callable[[str
     assert reported == {"score": 50.0, "training_iteration": 1}
     recorder._complete(trial)
     assert not recorder._epochs
-    note, ended_epoch, end = (events.get_nowait() for _ in range(3))
+    _, note, ended_epoch, end = (events.get_nowait() for _ in range(4))
     assert (note.text, ended_epoch.epoch, end.record.epochs) == ("slow", epoch, [epoch])
 
 

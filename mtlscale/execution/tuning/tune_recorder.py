@@ -25,6 +25,7 @@ class TrialRecorder:
         self.running: set[str] = set()  # ids of trials that have a worker
         self._epochs: dict[str, dict[int, Epoch]] = {}  # by trial, then by how many epochs are over with it
         self._ended: set[str] = set()
+        self._begun: set[str] = set()  # the ids of runs that have been reported
         self._dumped: dict[str, int] = {}  # bytes of a trial's thread dumps that have been told of
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,9 +60,15 @@ class TrialRecorder:
     def _run(self, trial: Any) -> Run:
         return self.shared.base.tuned(self.shared.knobs(trial.config))
 
+    def _begin(self, run: Run) -> None:
+        """Report a run as begun before anything else of it; a member of a population becomes another one on the way."""
+        if run.run_id not in self._begun:
+            self._begun.add(run.run_id)
+            self._events.put(RunBegun(run, is_trial=True))
+
     def _start(self, trial: Any) -> None:
         self.running.add(trial.trial_id)
-        self._events.put(RunBegun(self._run(trial), is_trial=True))
+        self._begin(self._run(trial))
         self.shared.journal.parent.mkdir(parents=True, exist_ok=True)
         entry = {
             "method": self.shared.base.method,
@@ -74,12 +81,14 @@ class TrialRecorder:
     def _result(self, trial: Any, result: dict[str, Any]) -> None:
         """Take what a trial reports out of its result: Tune would keep it, and write that of all trials to a file."""
         run = self._run(trial)
+        self._begin(run)
         notes, record, text = (result.pop(name, None) for name in ("notes", "record", "epoch"))
         for note in notes or ():
             self._events.put(Noted(run.run_id, note))
 
         if record is not None:
-            ended = RunRecord.model_validate_json(record)
+            known = list(self._epochs.get(trial.trial_id, {}).values())
+            ended = RunRecord.model_validate_json(record).model_copy(update={"epochs": known})
             result["objectives"] = to_minimise(ended, self.search.objectives)  # what a searcher learns of a trial
             self._put(trial, run, ended)
         elif text is not None:
@@ -118,6 +127,7 @@ class TrialRecorder:
 
     def _put(self, trial: Any, run: Run, record: RunRecord) -> None:
         self.running.discard(trial.trial_id)
+        self._begin(run)
         if trial.trial_id not in self._ended:
             self._ended.add(trial.trial_id)
             self._epochs.pop(trial.trial_id, None)

@@ -43,7 +43,7 @@ class RunSink(ABC):
                 if not is_trial:
                     self.epoch(run, epoch)
             case RunEnded(run_id, record, score):
-                run, is_trial = self._runs.pop(run_id)
+                run, is_trial = self._runs[run_id]
                 if is_trial:
                     self.trial(run, record, None if score is None else score[0])
                 else:
