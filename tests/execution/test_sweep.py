@@ -86,11 +86,11 @@ def test_a_search_then_its_winners_on_fresh_seeds(experiment_file: File, tmp_pat
 
 def test_batched_and_single_runs_find_the_same(experiment_file: File, tmp_path: Path, local_ray: None) -> None:
     found = {}
-    for executor in ("pool", "batched"):
+    for executor in ("tune", "batched"):
         path = experiment_file(methods="[uncertainty, mgda]", search=SEARCH.format(more=f"executor: {executor}, "))
         found[executor] = sweep(load_experiment(path), home=tmp_path / executor)
-    pool, batched = (ranking(found[executor]) for executor in ("pool", "batched"))
-    for key, trials in pool.items():
+    single, batched = (ranking(found[executor]) for executor in ("tune", "batched"))
+    for key, trials in single.items():
         assert [run_id for run_id, _ in trials] == [run_id for run_id, _ in batched[key]]
         assert [score for _, score in trials] == pytest.approx([score for _, score in batched[key]], rel=1e-9)
 
@@ -107,7 +107,7 @@ def test_a_method_without_a_finished_trial_fails_and_the_others_go_on(
     assert "none of its 2 trials finished" in str(results.records[0].error)
 
 
-@pytest.mark.parametrize("executor", ["pool", "batched"])
+@pytest.mark.parametrize("executor", ["tune", "batched"])
 def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experiment_file: File, tmp_path: Path) -> None:
     path = experiment_file(
         methods="[equal, mgda]",
@@ -138,7 +138,7 @@ def test_kill_9_in_the_middle_repeats_no_finished_trial(executor: str, experimen
     assert {run_id: after[run_id].finished for run_id in before} == before
     calm = sweep(load_experiment(path), home=tmp_path / "calm")
     resumed = sweep(load_experiment(path), home=home)
-    if executor == "pool":
+    if executor == "tune":
         assert ranking(resumed) == ranking(calm)
     else:  # other batches add up in another order
         for key, trials in ranking(calm).items():

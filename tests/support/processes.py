@@ -14,7 +14,8 @@ def run_workers(parent: psutil.Process) -> list[psutil.Process]:
     found = []
     for process in parent.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "ray::_RunWorker" in " ".join(process.cmdline()):
+            command = " ".join(process.cmdline())
+            if command.startswith("ray::") and any(part in command for part in ("_RunWorker", "PlannedTrial")):
                 found.append(process)
     return found
 

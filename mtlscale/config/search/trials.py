@@ -90,9 +90,9 @@ def check(search: SearchSpec, methods: Sequence[str], seeds: Sequence[int]) -> N
         if f"training.{key}" in search.space:
             raise UserError(f"search.training.{key} is searched, too; drop it there or in search.space")
 
-    if search.executor in ("pool", "batched") and search.adaptive:
+    if search.executor == "batched" and search.adaptive:
         raise UserError(
-            f"search.executor {search.executor} has no {search.algorithm} with scheduler "
+            f"search.executor batched has no {search.algorithm} with scheduler "
             f"{search.scheduler}; drop `executor` or set it to tune"
         )
 

@@ -161,8 +161,8 @@ class SearchSpec(Model):
     objectives: tuple[str, ...] = ()
     population: int = Field(16, ge=2)  # of nsga2: trials of a generation
     scheduler: Literal["none", "asha", "median", "pbt"] = "none"  # ends or changes trials before their last epoch
-    # auto: many small trials as one batched model where that pays, else one by one; adaptive searches are Ray Tune's
-    executor: Literal["auto", "pool", "batched", "tune"] = "auto"
+    # what a trial of Ray Tune is: many small ones as one batched model (auto: where that pays), or one by one (tune)
+    executor: Literal["auto", "batched", "tune"] = "auto"
     seed: int = 1000  # of the sampling, and the training seed of all trials
     metric: Annotated[str | None, OfValidation] = None  # mean over tasks on validation; default: what chooses the epoch
     space: dict[str, Dimension] = COMMON  # dotted setting -> what every method tries of it

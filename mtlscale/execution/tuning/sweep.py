@@ -28,7 +28,7 @@ from mtlscale.data.format.manifest import Manifest
 from mtlscale.execution.planning.check import check_goes_together
 from mtlscale.execution.planning.plan import Datasets, Plan, make_plan
 from mtlscale.execution.planning.reader_report import processes_per_node, reading
-from mtlscale.execution.workers.dispatch import execute_jobs
+from mtlscale.execution.tuning.planned_search import execute_planned
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Board, Home, Ledger, RunRecord, Score, Wanted, best, score
@@ -117,7 +117,7 @@ class SweepPlan:
             ]
         workers = self.plan.experiment.resources.workers
         per_trial = f", each on {workers} workers" if workers > 1 else ""
-        return [*self.reasons] or [f"{len(self.items)} trials one by one{per_trial}"]
+        return [*self.reasons] or [f"{len(self.items)} trials through Ray Tune, one by one on warm actors{per_trial}"]
 
     @property
     def _one_at_a_time(self) -> bool:
@@ -292,7 +292,7 @@ def _items(the_plan: Plan, home: Home, search: SearchSpec) -> tuple[list[Job | B
         return Job(run, the_plan.data.folders[run.data], home.run(run.run_id))
 
     resources = the_plan.experiment.resources
-    if search.executor == "pool" or resources.workers > 1 or not the_plan.todo:
+    if search.executor == "tune" or resources.workers > 1 or not the_plan.todo:
         return [job(run) for run in the_plan.todo], []
 
     from mtlscale.batched.eligibility.decision import decide
@@ -344,7 +344,9 @@ def execute_sweep(
     if sweep.search.adaptive:
         yield from _tuned(sweep, home, slots, options)
     else:
-        yield from share_out(sweep.items, lambda items: execute_jobs(items, slots, options, home))
+        folder = home.experiment(sweep.plan.experiment.name) / "tune"
+        metric = sweep.search.metric
+        yield from share_out(sweep.items, lambda items: execute_planned(items, slots, options, folder, metric))
 
 
 def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterator[RunEvent | RunBegun]:

@@ -50,11 +50,7 @@ def execute_tune(
     from ray import tune
 
     resources = shared.options.resources
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
-    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "inf")  # the state of all trials, which nobody reads here
-
+    quiet_tune()
     events: Events = queue.Queue()
     callback = TrialRecorder(shared, search, events)
     algorithm = _algorithm(search, shared, done, _started_trials(search, shared, done), remaining)
@@ -80,7 +76,7 @@ def execute_tune(
             storage_path=str(folder.parent),
             verbose=0,
             callbacks=[callback.as_callback()],
-            stop=_stop_where_asked(stop_file(folder)),
+            stop=stop_where_asked(stop_file(folder)),
             failure_config=tune.FailureConfig(max_failures=resources.max_failures),
             checkpoint_config=tune.CheckpointConfig(num_to_keep=3),
         ),
@@ -92,12 +88,20 @@ def execute_tune(
         raise UserError(error)
 
 
+def quiet_tune() -> None:
+    """Keep Tune from printing, and from writing the state of all trials again and again, which nobody reads here."""
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+    os.environ.setdefault("TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S", "0")
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "inf")
+
+
 def stop_file(folder: Path) -> Path:
     """Return the file that ends the search with this folder, once it is there."""
     return folder.with_name(f"{folder.name}.stop")
 
 
-def _stop_where_asked(path: Path) -> Any:
+def stop_where_asked(path: Path) -> Any:
     """Return what ends all trials once a file is there: Tune then gives back the places that it reserved."""
     from ray.tune import Stopper
 
