@@ -55,11 +55,10 @@ def execute_planned(
 
     recorder = _Recorder(jobs, folder, options)
     shared = {"jobs": list(jobs), "options": options, "plugins": sources(options.plugins), "folder": folder}
+    trainable = tune.with_parameters(_trainable(options), shared={**shared, "metric": metric})
+    trainable.__qualname__ = trainable.__name__  # what `ray list actors` and `ps` call it
     tuner = tune.Tuner(
-        tune.with_resources(
-            tune.with_parameters(_trainable(), shared={**shared, "metric": metric}),
-            tune.PlacementGroupFactory(bundles(options)),
-        ),
+        trainable,
         param_space={"job": tune.grid_search(list(range(len(jobs))))},
         tune_config=tune.TuneConfig(
             metric="score",
@@ -76,6 +75,7 @@ def execute_planned(
             callbacks=[recorder.as_callback()],
             stop=stop_where_asked(stop_file(folder)),
             failure_config=tune.FailureConfig(max_failures=options.resources.max_failures),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     )
     try:
@@ -94,12 +94,16 @@ def trial_name(job: Job | Batched) -> str:
     return " · ".join(filter(None, (run.dataset, run.method, settings)))
 
 
-def _trainable() -> type[Any]:
+def _trainable(options: Options) -> type[Any]:
     """Return the class of the trials; Ray is imported late."""
     from ray import tune
 
     class PlannedTrial(tune.Trainable):
         """Trial of a planned search: its job, in steps of half a second."""
+
+        @classmethod
+        def default_resource_request(cls, config: dict[str, Any]) -> Any:
+            return tune.PlacementGroupFactory(bundles(options))
 
         def setup(self, config: dict[str, Any], shared: dict[str, Any] | None = None) -> None:
             assert shared is not None
