@@ -50,7 +50,7 @@ def test_a_worker_that_hangs_is_replaced(
     assert {line["run_id"] for line in hung} == {outcome["stuck"].run_id}
     assert [line["event"] for line in lines].count("run ended") == 2
     (standing,) = experiment_counts(Home(tmp_path / "home")).values()
-    assert (standing.total, standing.finished, standing.failed, standing.remaining) == (2, 1 + (not always), int(always), 0)
+    assert (standing.total, standing.finished, standing.failed, standing.left) == (2, 1 + (not always), int(always), 0)
 
 
 def test_a_process_that_takes_too_long_ends_itself_and_leaves_its_thread_dump(tmp_path: Path) -> None:

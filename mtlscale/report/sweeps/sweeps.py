@@ -43,14 +43,6 @@ class Sweep:
         winners = {key: self.best(*key) for key in self.trials}
         return {key: dict(winner.trial) for key, winner in winners.items() if winner is not None}
 
-    def hopeless(self) -> dict[Key, str]:
-        """Return why methods have no winner, in one line each."""
-        return {
-            key: f"none of its {len(records)} trials finished: {records[0].error if records else 'there are none'}"
-            for key, records in self.trials.items()
-            if self.best(*key) is None
-        }
-
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per trial: dataset, method, trial (from 0), run_id, status, score, seconds, and every knob."""
         rows = []
