@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
 from mtlscale.config import Component, TaskSuite, UserError
 from pipelines._engine.actor_map import ActorFunction, actor_map
-from pipelines._engine.blocks import Blocks, Engine, Tell, blocks
+from pipelines._engine.blocks import Blocks, Engine, Tell, TellPlan, blocks
 from pipelines._engine.fingerprint import content, folder_fingerprint
 from pipelines._formats.hub import HubFolder, is_hub_folder
 
@@ -31,11 +31,12 @@ Deliver = Callable[[Path, str], None]
 
 @dataclass(frozen=True)
 class PrepareContext:
-    """The settings of one preparation: engine, handling of unusable rows, progress callback, storage."""
+    """The settings of one preparation: engine, handling of unusable rows, listeners, storage."""
 
     engine: Engine = "local"
     skip_bad: bool = False
-    progress: Tell = lambda stage, done, total, written=0: None
+    progress: Tell = lambda stage, done, total, size=0: None
+    plan: TellPlan = lambda stages: None
     rows_per_block: int = 2048
     deliver: Deliver | None = None  # stores a file of a worker under its name in the set's folder
     cache: Path | None = None  # a folder that several preparations share
@@ -43,7 +44,7 @@ class PrepareContext:
     def blocks(self, table: pa.Table) -> Blocks:
         """Return the table in blocks whose `map` runs on the chosen engine."""
         parts = [table.slice(start, self.rows_per_block) for start in range(0, len(table), self.rows_per_block)]
-        return blocks(parts, self.engine, self.progress)
+        return blocks(parts, self.engine, self.progress, self.plan)
 
     def held(
         self,
@@ -57,7 +58,7 @@ class PrepareContext:
         The function object is built once on each of `most` actors, or once in this process, which calls it from
         threads.
         """
-        return actor_map(function, arguments, tables, self.engine, most)
+        return actor_map(function, arguments, tables, self.engine, most, self.plan)
 
     def settle(self, problems: Iterable[tuple[str, str]], what: str) -> dict[str, Any]:
         """Raise `UserError` naming the first unusable row, or return a note on them if `skip_bad` is set.
@@ -167,8 +168,10 @@ class Pipeline(Component):
     # Rule of `data.format.texts` that splits texts into words, for users who apply the vocabulary to raw texts.
     words: ClassVar[str | None] = None
     hub: ClassVar[bool] = False  # whether it reads sets that the `datasets` library wrote
-    # A source of at least this many bytes goes through Ray Data, a smaller one through this process: starting Ray
-    # costs more than small sets do.
+    # "ray": Ray Data prepares the set always; "auto": from `ray_from_bytes` of source on.
+    engine: ClassVar[Literal["ray", "auto"]] = "auto"
+    # With the engine "auto" a source of at least this many bytes goes through Ray Data, a smaller one through this
+    # process: starting Ray costs more than small sets do.
     ray_from_bytes: ClassVar[float] = float("inf")
     # Whether it makes whole tables of what Ray's tasks return: a process of its own then does, not the driver, which
     # lives as long as the experiment and would keep the memory.

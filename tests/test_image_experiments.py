@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from data_sets import DATA_SETS
+from in_process import prepare
 
 from mtlscale.config import SHIPPED, Experiment, Task, TaskSuite, load_experiment
 from mtlscale.data import Batch, Samples
 from mtlscale.data.readers.prepared import load_prepared
-from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.report import Leaderboard, read_published
 from mtlscale.torchvision_ops import declare
 from mtlscale.training import build_model, train

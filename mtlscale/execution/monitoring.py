@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import Run, without_secrets
@@ -56,7 +59,11 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _File(RotatingFileHandler):
-    """The log's file; where it cannot be written, a full disk say, the runs go on without it and without a word."""
+    """The log's file, made with its first line; where it cannot be written, the runs go on without it and a word."""
+
+    def _open(self) -> TextIOWrapper:
+        Path(self.baseFilename).parent.mkdir(parents=True, exist_ok=True)
+        return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
@@ -66,9 +73,7 @@ class Log:
     """The sink of the log of JSON lines, `<home>/logs/<experiment>.jsonl`, of bounded size."""
 
     def __init__(self, experiment: str, home: Home) -> None:
-        self._folder = home.root / "logs"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._folder / f"{experiment}.jsonl"
+        file = home.root / "logs" / f"{experiment}.jsonl"
         self._runs: dict[str, Run] = {}
 
         self._handler = _File(file, maxBytes=LOG_BYTES, backupCount=LOG_FILES, encoding="utf-8", delay=True)
@@ -94,8 +99,16 @@ class Log:
             case Closed():
                 log.removeHandler(self._handler)
                 self._handler.close()
-                with contextlib.suppress(OSError):  # the folder is empty only if nothing has been logged
-                    self._folder.rmdir()
+
+
+@contextmanager
+def log_of(name: str, home: Home) -> Iterator[None]:
+    """Write what is logged in this block into `<home>/logs/<name>.jsonl`."""
+    sink = Log(name, home)
+    try:
+        yield
+    finally:
+        sink.take(Closed("FINISHED"))
 
 
 class Meters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from mtlscale.config import Experiment
@@ -72,11 +73,12 @@ def run(
         told = Sinks(*own_sinks(experiment.name, home), tally, *sinks)
         try:
             with ExitStack() as services:
-                data = prepare_data(experiment, home, source, download, told)
 
+                @cache  # one Ray for preparation, search and runs
                 def start() -> None:
                     services.enter_context(ray_for(experiment, home, address, told.note))
 
+                data = prepare_data(experiment, home, source, download, told, start)
                 search = None if experiment.search is None else plan_sweep(experiment, home, data)
                 trials = None if search is None else _tune(search, home, start, told, owner)
                 board = None if trials_only else _train(experiment, whole, home, data, trials, start, told, owner)

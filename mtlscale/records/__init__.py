@@ -28,6 +28,7 @@ __getattr__, __dir__, __all__ = lazily(
         "Noted": ".events",
         "PhaseCost": ".record",
         "Planned": ".events",
+        "Preparing": ".events",
         "DatasetPrepared": ".events",
         "Provenance": ".submission_schema",
         "RunBegun": ".events",

@@ -14,6 +14,7 @@ from mtlscale.records.events import DatasetPrepared as DatasetPrepared
 from mtlscale.records.events import EpochEnded as EpochEnded
 from mtlscale.records.events import Noted as Noted
 from mtlscale.records.events import Planned as Planned
+from mtlscale.records.events import Preparing as Preparing
 from mtlscale.records.events import RunBegun as RunBegun
 from mtlscale.records.events import RunEnded as RunEnded
 from mtlscale.records.events import Sink as Sink

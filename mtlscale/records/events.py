@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Preparing:
+    """A data set is being prepared, and a stage of it is so far."""
+
+    dataset: str
+    stage: str
+    rows: int
+    total: int  # of rows; 0 where it is not known yet
+    size: int = 0  # bytes that the stage has read, computed or written
+
+
+@dataclass(frozen=True, slots=True)
 class DatasetPrepared:
     """The data set is prepared."""
 
@@ -105,7 +116,7 @@ class Closed:
 
 
 RunEvent = EpochEnded | Advanced | Noted | RunEnded  # what a worker reports of its runs
-Event = DatasetPrepared | Watching | Planned | RunBegun | RunEvent | Closed
+Event = Preparing | DatasetPrepared | Watching | Planned | RunBegun | RunEvent | Closed
 
 
 class Sink(Protocol):

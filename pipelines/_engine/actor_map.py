@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from pipelines._engine.blocks import Engine, dataset, ship_plugin
+from pipelines._engine.blocks import Engine, TellPlan, dataset, plans_told, ship_plugin
 from pipelines._engine.map_jobs import cores
 from pipelines._engine.ray_errors import in_one_line
 
@@ -35,6 +35,7 @@ def actor_map(
     tables: Sequence[pa.Table],
     engine: Engine,
     max_actors: int | None,
+    plan: TellPlan,
 ) -> Generator[pa.Table]:
     """Yield the results of the function object on each table, in the order of the tables.
 
@@ -42,11 +43,12 @@ def actor_map(
         arguments: The arguments that build it.
         engine: Where it runs.
         max_actors: Number of actors or threads at most; None: one for every core.
+        plan: Listener to the plan that Ray Data executes.
     """
     if engine == "local":
         yield from _threads(function(*arguments), tables, max_actors or cores())
     else:
-        yield from _actors(function, arguments, tables, max_actors)
+        yield from _actors(function, arguments, tables, max_actors, plan)
 
 
 def _threads(function: ActorFunction, tables: Sequence[pa.Table], count: int) -> Generator[pa.Table]:
@@ -64,7 +66,11 @@ def _threads(function: ActorFunction, tables: Sequence[pa.Table], count: int) ->
 
 
 def _actors(
-    function: type[ActorFunction], arguments: tuple[Any, ...], tables: Sequence[pa.Table], max_actors: int | None
+    function: type[ActorFunction],
+    arguments: tuple[Any, ...],
+    tables: Sequence[pa.Table],
+    max_actors: int | None,
+    plan: TellPlan,
 ) -> Generator[pa.Table]:
     """Yield results from as many actors as there are cores or blocks; one of them is enough to begin with."""
     import ray
@@ -83,5 +89,5 @@ def _actors(
         num_cpus=1,
     )
 
-    with in_one_line():
+    with in_one_line(), plans_told(plan):
         yield from lazy.iter_batches(batch_format="pyarrow", batch_size=None)

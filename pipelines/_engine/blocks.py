@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,14 +17,19 @@ from pipelines._engine.ray_errors import in_one_line
 if TYPE_CHECKING:
     import ray.data
 
+_PLAN = re.compile(r"Execution plan of Dataset \S+: (.+)", re.DOTALL)
+
 Engine = Literal["ray", "local"]
 TableFunction = Callable[[pa.Table], pa.Table]
 
 
-class Tell(Protocol):
-    """Listener to a preparation: what it does, rows done, rows in all, and bytes written where that is known."""
+TellPlan = Callable[[str], None]  # listener to the plans that Ray Data executes: the stages of one, in a line
 
-    def __call__(self, stage: str, done: int, total: int, written: int = 0, /) -> None: ...
+
+class Tell(Protocol):
+    """Listener to a preparation: its stage, rows done, rows in all (0: unknown), bytes read, computed or written."""
+
+    def __call__(self, stage: str, done: int, total: int, size: int = 0, /) -> None: ...
 
 
 class Blocks(Protocol):
@@ -54,12 +60,14 @@ class LocalBlocks:
     progress: Tell
 
     def map(self, function: TableFunction, stage: str) -> LocalBlocks:
-        """Apply a function to each block in turn, reporting the rows done."""
-        total, rows_done, results = sum(map(len, self.tables)), 0, []
+        """Apply a function to each block in turn, reporting the rows done and the bytes computed."""
+        total, rows_done, size, results = sum(map(len, self.tables)), 0, 0, []
+        self.progress(stage, 0, total)
         for table in self.tables:
             results.append(function(table))
             rows_done += len(table)
-            self.progress(stage, rows_done, total)
+            size += results[-1].nbytes
+            self.progress(stage, rows_done, total, size)
         return LocalBlocks(results, self.progress)
 
     def collect(self) -> pa.Table:
@@ -73,16 +81,27 @@ class RayBlocks:
 
     dataset: ray.data.Dataset
     progress: Tell
+    plan: TellPlan
 
     def map(self, function: TableFunction, stage: str) -> RayBlocks:
-        """Apply a function to each block on the cluster and wait for all results."""
+        """Apply a function to each block on the cluster, reporting each result as it comes, and wait for all."""
+        import ray.data
+
         ship_plugin(function)
         lazy = self.dataset.map_batches(function, batch_format="pyarrow", batch_size=None, zero_copy_batch=True)
-        with in_one_line():
-            result = lazy.materialize()
-            rows = result.count()
-        self.progress(stage, rows, rows)
-        return RayBlocks(result, self.progress)
+        rows, count = self.dataset.count(), self.dataset.num_blocks()
+        results: list[ray.ObjectRef[pa.Table]] = []
+        size = 0
+        self.progress(stage, 0, rows)
+
+        with in_one_line(), plans_told(self.plan):
+            for bundle in lazy.iter_internal_ref_bundles():
+                results += bundle.block_refs
+                size += bundle.size_bytes()
+                self.progress(stage, min(rows, rows * len(results) // count), rows, size)  # blocks have as many rows
+
+        with _quiet(ordered=False), in_one_line():
+            return RayBlocks(ray.data.from_arrow_refs(results), self.progress, self.plan)
 
     def collect(self) -> pa.Table:
         """Return all rows as one table in this process."""
@@ -92,11 +111,11 @@ class RayBlocks:
             return pa.concat_tables(ray.get(self.dataset.to_arrow_refs())).combine_chunks()
 
 
-def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Tell) -> Blocks:
+def blocks(tables: Iterable[pa.Table], engine: Engine, progress: Tell, plan: TellPlan) -> Blocks:
     """Return the tables as blocks that the engine can work on."""
     if engine == "local":
         return LocalBlocks(list(tables), progress)
-    return RayBlocks(dataset(list(tables)), progress)
+    return RayBlocks(dataset(list(tables)), progress, plan)
 
 
 def dataset(tables: list[pa.Table], *, ordered: bool = False) -> ray.data.Dataset:
@@ -135,6 +154,32 @@ def _quiet(ordered: bool) -> Iterator[None]:
     context.execution_options.preserve_order = ordered
     with DataContext.current(context):  # a data set keeps the context of its creation
         yield
+
+
+@contextmanager
+def plans_told(tell: TellPlan) -> Iterator[None]:
+    """Tell the plan of each data set whose execution begins in this block, in the words of Ray Data's own log."""
+    import ray.data
+
+    handler = _PlanHandler(tell)
+    logger = logging.getLogger(ray.data.__name__)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _PlanHandler(logging.Handler):
+    """Handler that finds the plans among what Ray Data logs, since no public call returns the optimised plan."""
+
+    def __init__(self, tell: TellPlan) -> None:
+        super().__init__(logging.INFO)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (match := _PLAN.fullmatch(record.getMessage())) is not None:
+            self._tell(match[1])
 
 
 def ship_plugin(function: Any) -> None:

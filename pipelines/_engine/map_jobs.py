@@ -9,7 +9,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from pipelines._engine.blocks import Engine, items, ship_plugin
+from pipelines._engine.blocks import Engine, TellPlan, items, plans_told, ship_plugin
 from pipelines._engine.ray_errors import in_one_line
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ def results_of(
     jobs: Sequence[T],
     engine: Engine,
     go_on: Callable[[], bool],
+    plan: TellPlan,
     plugins: Sequence[Any] = (),
 ) -> Generator[R]:
     """Yield the function's result of each job, in the order in which jobs finish.
@@ -34,6 +35,7 @@ def results_of(
         engine: Where it runs.
         go_on: Predicate that threads ask before each job; once it is false, they start none any more. Ray Data starts
             jobs until the iterator is closed.
+        plan: Listener to the plan that Ray Data executes.
         plugins: Functions inside the jobs whose modules the workers may lack.
     """
     if engine == "local":
@@ -42,7 +44,7 @@ def results_of(
 
     for plugin in plugins:
         ship_plugin(plugin)
-    yield from _ray_data(function, jobs)
+    yield from _ray_data(function, jobs, plan)
 
 
 def cores() -> int:
@@ -68,7 +70,7 @@ def _threads(function: Callable[[T], R], jobs: Sequence[T], go_on: Callable[[], 
         pool.shutdown(cancel_futures=True)
 
 
-def _ray_data(function: Callable[[T], R], jobs: Sequence[T]) -> Generator[R]:
+def _ray_data(function: Callable[[T], R], jobs: Sequence[T], plan: TellPlan) -> Generator[R]:
     """Yield results from Ray Data, which tries again what is lost with a worker or a node."""
     import ray
 
@@ -77,7 +79,7 @@ def _ray_data(function: Callable[[T], R], jobs: Sequence[T]) -> Generator[R]:
     together = min(_TOGETHER, max(1, len(jobs) // (_TASKS_PER_PROCESSOR * processors)))
     tasks = [jobs[start : start + together] for start in range(0, len(jobs), together)]
     lazy = items(tasks).flat_map(partial(_do_jobs, function=function), num_cpus=1)
-    with in_one_line():
+    with in_one_line(), plans_told(plan):
         for row in lazy.iter_rows():
             yield row["result"]
 

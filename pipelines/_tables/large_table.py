@@ -127,7 +127,9 @@ def _each(
 ) -> list[Any]:
     results: list[Any] = [None] * len(jobs)
     numbered = list(enumerate(jobs))
-    with closing(results_of(partial(_numbered, function), numbered, context.engine, lambda: True)) as finished:
+    with closing(
+        results_of(partial(_numbered, function), numbered, context.engine, lambda: True, context.plan)
+    ) as finished:
         for count, done in enumerate(finished, start=1):
             results[done.job] = done.result
             context.progress(stage, count, len(jobs))

@@ -70,6 +70,7 @@ def write_pieces(out: Path, name: str, suite: TaskSuite, pieces: ShardedTable, c
             _in_order_of_the_file(shards),
             context.engine,
             lambda: not stopped,
+            context.plan,
             plugins=[compute, getattr(compute, "decode", compute)],
         )
     ) as results:

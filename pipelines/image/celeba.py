@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,7 @@ class Celeba(ImagePipeline):
     name: ClassVar[str] = "celeba"
     source: ClassVar[str] = "Liu, Luo, Wang & Tang, ICCV 2015; mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
     folder: ClassVar[str] = "celeba"
+    engine: ClassVar[Literal["ray", "auto"]] = "ray"
     delta: ClassVar[tuple[str, ...]] = ("error",)
     hub: ClassVar[bool] = True
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -96,6 +96,7 @@ class Cityscapes(DensePipeline):
     name: ClassVar[str] = "cityscapes"
     source: ClassVar[str] = "Cordts et al., CVPR 2016; cityscapes-dataset.com"
     folder: ClassVar[str] = "cityscapes"
+    engine: ClassVar[Literal["ray", "auto"]] = "ray"
     delta: ClassVar[tuple[str, ...]] = SEGMENTATION_AND_DEPTH
     hub: ClassVar[bool] = True
 

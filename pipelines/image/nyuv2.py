@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class Nyuv2(DensePipeline):
     folder: ClassVar[str] = "nyuv2"
     delta: ClassVar[tuple[str, ...]] = (*SEGMENTATION_AND_DEPTH, *NORMAL_METRICS)
     archives: ClassVar[tuple[str, ...]] = ("nyuv2_288x384.zip",)
-    ray_from_bytes: ClassVar[float] = 64e6
+    engine: ClassVar[Literal["ray", "auto"]] = "ray"
     hub: ClassVar[bool] = True
 
     size: tuple[int, ...] = knob((288, 384), help="height and width in pixels")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -93,6 +93,7 @@ class Taskonomy(DensePipeline):
     source: ClassVar[str] = "Zamir et al., CVPR 2018; taskonomy.stanford.edu"
     picture: ClassVar[str] = "rgb"
     folder: ClassVar[str] = "taskonomy"
+    engine: ClassVar[Literal["ray", "auto"]] = "ray"
     delta: ClassVar[tuple[str, ...]] = (*SEGMENTATION_AND_DEPTH, "mae", *NORMAL_METRICS)
     results_version: ClassVar[int] = 2  # validation is drawn from the samples that are not test
 

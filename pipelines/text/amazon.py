@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +18,7 @@ from mtlscale.data.format.texts import latin1_words, split_words
 from mtlscale.data.sampling.splits import carve_validation, hash_split
 from pipelines._formats.archive import read_members
 from pipelines._texts.pretrained_texts import PretrainedTexts
-from pipelines._texts.token_ids import (
-    RAY_FROM_BYTES,
-    TextOptions,
-    encode_samples,
-    text_suite,
-    text_tables,
-)
+from pipelines._texts.token_ids import TextOptions, encode_samples, text_suite, text_tables
 from pipelines.contract import PrepareContext, Prepared
 
 PRODUCTS = (
@@ -104,7 +98,7 @@ class Amazon(PretrainedTexts):
         "processed_acl.tar.gz",
     )
     roots: ClassVar[tuple[str, ...]] = ("", "mtl-dataset", "sorted_data_acl", "sorted_data", "processed_acl")
-    ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    engine: ClassVar[Literal["ray", "auto"]] = "ray"
     words: ClassVar[str | None] = "latin1"
 
     domains: tuple[str, ...] = knob(PRODUCTS, help="the tasks; imdb and MR are known too, raw files may have others")
@@ -204,6 +198,7 @@ class Amazon(PretrainedTexts):
         reviews: list[Review] = []
         problems: list[tuple[str, str]] = []
         files: set[tuple[str, str]] = set()
+        size = 0
 
         for name, content in read_members(source, lambda name: bool(FILE.search(name))):
             domain, part, parse = _file(name)
@@ -214,7 +209,8 @@ class Amazon(PretrainedTexts):
                 parsed_reviews, parse_problems = parse(domain, part, content)
                 reviews += parsed_reviews
                 problems += [(f"{name} {position}", problem) for position, problem in parse_problems]
-                context.progress("read", len(reviews), 0)
+                size += len(content)
+                context.progress("read", len(reviews), 0, size)
 
         self._check_files(source, files)
         return reviews, problems

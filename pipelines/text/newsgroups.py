@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,13 +15,7 @@ from mtlscale.data.sampling.splits import carve_validation, hash_split
 from pipelines._formats.archive import read_members
 from pipelines._formats.hub import HubFolder, is_hub_folder
 from pipelines._texts.pretrained_texts import PretrainedTexts
-from pipelines._texts.token_ids import (
-    RAY_FROM_BYTES,
-    TextOptions,
-    encode_samples,
-    text_suite,
-    text_tables,
-)
+from pipelines._texts.token_ids import TextOptions, encode_samples, text_suite, text_tables
 from pipelines.contract import Download, PrepareContext, Prepared
 
 TOPICS = {
@@ -60,7 +54,7 @@ class Newsgroups(PretrainedTexts):
         filename="20news-bydate.tar.gz",
         sha256="8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
     )
-    ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
+    engine: ClassVar[Literal["ray", "auto"]] = "ray"
     words: ClassVar[str | None] = "latin1"
     hub: ClassVar[bool] = True
 
@@ -120,8 +114,10 @@ class Newsgroups(PretrainedTexts):
         """Read the messages of the chosen groups, and list those that are no text."""
         rows: dict[str, list[object]] = {"id": [], "split": [], "stream": [], "label": [], "raw": []}
         problems = []
+        size = 0
 
         for name, raw in read_members(source, _is_selected):
+            size += len(raw)
             part, group, number = name.split("/")[-3:]
             if b"\0" in raw:
                 problems.append((name, "is not text: it contains NUL bytes"))
@@ -133,7 +129,7 @@ class Newsgroups(PretrainedTexts):
                 column.append(value)
 
             if len(rows["id"]) % 1000 == 0:
-                context.progress("read", len(rows["id"]), 0)
+                context.progress("read", len(rows["id"]), 0, size)
         return pa.table({**rows, "label": pa.array(rows["label"], pa.int8())}), problems
 
     def read_hub(self, source: Path) -> tuple[pa.Table, list[tuple[str, str]]]:

@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from image_sets import IN_PROCESS, assert_same_bytes, encoded, picture, save
+from in_process import prepare
 
 from mtlscale.config import SPLITS, UserError, load_experiment
 from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_manifest
 from mtlscale.data.readers.random_access import open_reader
 from mtlscale.data.readers.reader_selection import OnDisk, bound, choose, needed
 from mtlscale.data.remote import fetch, publish
-from mtlscale.execution.preparing.prepare import SOURCES, prepare
+from mtlscale.execution.preparing.prepare import SOURCES
 from mtlscale.records import Storage
 from mtlscale.training import train
 from pipelines.image.celeba import NINE

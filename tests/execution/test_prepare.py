@@ -18,11 +18,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from in_process import prepare
 
 from mtlscale.config import UserError, component, load_plugin
 from mtlscale.data.readers.prepared import MANIFEST, SourceInfo, load_prepared, read_manifest
 from mtlscale.execution.preparing import prepare as preparing
-from mtlscale.execution.preparing.prepare import ABANDONED_AFTER, ALIVE, SOURCES, find_prepared, prepare
+from mtlscale.execution.preparing.prepare import ABANDONED_AFTER, ALIVE, SOURCES, find_prepared
 from pipelines import Download, Pipeline, PrepareContext, write_prepared
 from pipelines.text.amazon import Amazon
 from pipelines.text.newsgroups import OFFICIAL_SPLITS, Newsgroups
@@ -145,7 +146,7 @@ def test_ray_gives_the_bytes_of_this_process(
                 pipeline, source, tmp_path / f"{number}-{rows}", PrepareContext(engine="ray", rows_per_block=rows)
             )
             assert got == expected
-    local = prepare("lines", {}, lines, tmp_path / "home", engine="local")
+    local = prepare("lines", {}, lines, tmp_path / "home")
     through_ray = prepare("lines", {}, lines, tmp_path / "other", engine="ray")  # the plugin is no module on workers
     assert content(through_ray) == content(local)
 
@@ -156,7 +157,7 @@ AGAIN = """
 import sys
 from pathlib import Path
 from mtlscale.execution.preparing.prepare import prepare
-print(prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2])))
+print(prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local"))
 assert not {"torch", "ray", "sklearn", "pandas"} & set(sys.modules), sorted(sys.modules)
 """
 
@@ -221,7 +222,7 @@ from pathlib import Path
 from mtlscale.execution.preparing.prepare import prepare
 print("ready", flush=True)
 sys.stdin.readline()
-print(prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2])))
+print(prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local"))
 """
 
 
@@ -250,7 +251,7 @@ from mtlscale.execution.preparing.prepare import prepare
 for limit in (4500, 1000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit,) * 2)
     try:
-        prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]))
+        prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local")
     except UserError as error:
         print(error)
     assert not Path(sys.argv[2], "data", "newsgroups").exists()
@@ -276,7 +277,7 @@ def killed(out, path, table):
         os.kill(os.getpid(), signal.SIGKILL)
     return write(out, path, table)
 pipelines._writing.write._write_table = killed
-prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]))
+prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local")
 """
 
 
@@ -312,7 +313,7 @@ def stopped(out, path, table):
         os.kill(os.getpid(), signal.SIGSTOP)
     return write(out, path, table)
 pipelines._writing.write._write_table = stopped
-print(prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2])))
+print(prepare("newsgroups", {}, Path(sys.argv[1]), Path(sys.argv[2]), engine="local"))
 """
 
 

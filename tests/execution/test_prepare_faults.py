@@ -80,6 +80,32 @@ with (source / "books.task.train").open("a") as file:
     file.write("2\\tneither\\n")
 told(killed=len(killed), folder=str(folder), error=refused("amazon", {"domains": ["books"]}))
 """
+NO_CPU = """
+ray.init(address="local", num_cpus=0, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+told(error=refused("celeba", {"size": 16}))
+"""
+ALL_IN_USE = """
+import threading, time
+
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+
+@ray.remote(num_cpus=1)
+class Other:
+    def ready(self):
+        return True
+
+other, notes = Other.remote(), []
+ray.get(other.ready.remote())
+while ray.available_resources().get("CPU", 0):
+    time.sleep(0.1)
+
+def note(text):
+    notes.append(text)
+    ray.kill(other)
+
+folder = prepare("celeba", {"size": 16}, source, home, note=note)
+told(notes=notes, folder=str(folder))
+"""
 TWO_NODES = """
 import subprocess
 from ray.cluster_utils import Cluster
@@ -180,6 +206,27 @@ def test_a_node_without_a_decoder_is_said_in_one_line(
         "a node of the cluster has no Python module PIL; install mtlscale there as it is installed here"
     )
     assert told["left"] == []
+
+
+@pytest.mark.ray
+@pytest.mark.slow  # a Ray of its own
+def test_a_cluster_without_a_cpu_is_refused_in_one_line(faces: Path, apart: Callable[..., dict[str, object]]) -> None:
+    told = apart(NO_CPU, faces)
+    assert told["error"] == (
+        "the preparation of celeba by Ray Data needs a CPU, and no node of the Ray cluster has one; start Ray with "
+        "--num-cpus, or join another"
+    )
+    assert told["left"] == []
+
+
+@pytest.mark.ray
+@pytest.mark.slow  # a Ray of its own
+def test_a_cluster_whose_cpus_are_in_use_is_waited_for_and_said(
+    faces: Path, tmp_path: Path, apart: Callable[..., dict[str, object]]
+) -> None:
+    told = apart(ALL_IN_USE, faces)
+    assert told["notes"] == ["the preparation of celeba by Ray Data waits: all CPUs of the Ray cluster (1) are in use"]
+    assert Path(str(told["folder"]), "manifest.json").is_file()
 
 
 @pytest.mark.ray

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from in_process import prepare
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines.text.amazon import MOVIES, PRODUCTS, UNLABELLED
 
 # Reviews in the train file, and distinct lines of it that are in the test file (README of the data; dvd has one more,
@@ -51,7 +51,7 @@ def edit(fdu_folder: Path, name: str, line: bytes) -> None:
 
 
 def test_real_reviews_have_the_published_counts(real: Path, tmp_path: Path) -> None:
-    manifest_folder = prepare("amazon", {}, real, tmp_path, engine="local")
+    manifest_folder = prepare("amazon", {}, real, tmp_path)
     manifest = read_manifest(manifest_folder)
     assert tuple(manifest.counts) == PRODUCTS
     assert sum(counts["train"] + counts["val"] for counts in manifest.counts.values()) == 22_180
@@ -74,7 +74,7 @@ def test_real_reviews_have_the_published_counts(real: Path, tmp_path: Path) -> N
 
 def test_real_movies_and_dropped_duplicates(real: Path, tmp_path: Path) -> None:
     options = {"domains": ["dvd", "video", *MOVIES], "drop_duplicates": True}
-    folder = prepare("amazon", options, real, tmp_path, engine="local")
+    folder = prepare("amazon", options, real, tmp_path)
     manifest = read_manifest(folder)
     assert manifest.counts["MR"]["train"] + manifest.counts["MR"]["val"] == 1600
     assert manifest.class_counts["imdb"]["test"] == {"negative": 201, "positive": 199}

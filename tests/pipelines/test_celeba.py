@@ -14,13 +14,14 @@ from image_sets import (
     picture,
     save,
 )
+from in_process import prepare
 from PIL import Image
 from rich.console import Console
+from rich.text import Text
 
-from mtlscale.cli.output.preparation import PreparationProgress
+from mtlscale.cli.output.preparation import PreparationBar
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.celeba import NINE
 
 NAMES = ("Attractive", "Bald", *NINE, "Young")
@@ -63,13 +64,13 @@ def partition(root: Path) -> dict[str, int]:
 
 
 def test_the_official_partition_with_pixels_and_labels(source: Path, tmp_path: Path) -> None:
-    console = Console(file=io.StringIO(), force_terminal=True)
-    with console.status("") as status:
-        progress = PreparationProgress(status, "celeba")
-        data = load_prepared(prepare("celeba", {"size": 48}, source, tmp_path, progress=progress))
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with PreparationBar(console, "celeba") as bar:
+        data = load_prepared(prepare("celeba", {"size": 48}, source, tmp_path, progress=bar))
     rows, written = len(labels()), sum(file.bytes for file in data.manifest.files)
-    assert str(status.status).startswith(f"preparing celeba: decode, {rows} of {rows} rows, ")
-    assert f" rows/s, {written / 1e6:.1f} MB written, " in str(status.status)
+    shown = Text.from_ansi(console.file.getvalue()).plain  # type: ignore[attr-defined]
+    counts = rf" {rows} of {rows} rows,( [\d,]+ rows/s,)? {written / 1e6:.1f} MB\b"
+    assert "preparing celeba: decode " in shown and re.search(counts, shown)
 
     assert data.suite.input_kind == "image"
     assert data.suite.input_shape == (3, 48, 48)
@@ -208,7 +209,7 @@ def test_real_images(shared_data: Path, tmp_path: Path) -> None:
     if not (shared_data / "celeba").is_dir():
         pytest.skip("no celeba in the folder of real data")
     options = {"split": "own", "limit": 400}
-    data = load_prepared(prepare("celeba", options, shared_data / "celeba", tmp_path, engine="local"))
+    data = load_prepared(prepare("celeba", options, shared_data / "celeba", tmp_path))
     assert data.manifest.notes == {"images_found": 10_000, "images_listed": 202_599}
     assert sum(len(data.splits[split]["all"]) for split in SPLITS) == 400
     train = data.splits["train"]["all"]

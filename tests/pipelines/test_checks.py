@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from image_sets import picture, save
+from in_process import prepare
 from scipy.io import savemat
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, build
 from mtlscale.data.readers.prepared import SourceInfo, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext, Prepared, write_prepared
 from pipelines._engine import map_jobs
 from pipelines._steps.checks import check_tables

@@ -11,11 +11,11 @@ from image_sets import (
     picture,
     save,
 )
+from in_process import prepare
 from PIL import Image
 
 from mtlscale.config import UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 
 SIZE = {"size": [32, 64], "validation": 0.3}
 HEIGHT, WIDTH = 64, 128

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from data_sets import DATA_SETS
 from image_sets import IN_PROCESS, WITH_RAY, prepared_bytes
+from in_process import prepare
 
 from mtlscale.config import SPLITS, UserError, component, names
 from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 
 ELSEWHERE = {"metaworld"}  # needs MuJoCo: tests/rl/test_metaworld.py
 WITH_FILES = {name: entry for name, entry in DATA_SETS.items() if entry.files is not None}

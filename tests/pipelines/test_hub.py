@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from image_sets import IN_PROCESS, WITH_RAY, assert_same_bytes, by_id, encoded, picture
+from in_process import prepare
 from PIL import Image
 
 from mtlscale.config import UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines import PrepareContext
 from pipelines._formats import hub as _hub
 from pipelines._formats.hub import HubFolder, is_hub_folder
@@ -392,7 +392,7 @@ def test_real_frames_are_those_of_the_zip(shared_data: Path, tmp_path: Path) -> 
     source = write(tmp_path / "hub", splits, image_features(label13=datasets.Image(), depth=datasets.Image()))
     options = {"limit": 16, "size": [72, 96], "normals": "none", "validation": 0.4}
     folders = (shared_data / "nyuv2", source)
-    assert_same_samples(*(prepare("nyuv2", options, folder, tmp_path, engine="local") for folder in folders))
+    assert_same_samples(*(prepare("nyuv2", options, folder, tmp_path) for folder in folders))
 
 
 # -- texts and digits --------------------------------------------------------------------------------------------------

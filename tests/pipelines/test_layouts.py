@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from image_sets import IN_PROCESS, assert_same_bytes, by_id, picture, save
+from in_process import prepare
 from scipy.io import savemat
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines._images.nyu_classes import TO_13
 from pipelines.image.celeba import NINE
 

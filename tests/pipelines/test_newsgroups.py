@@ -2,11 +2,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from in_process import prepare
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.manifest import SPECIAL_WORDS
 from mtlscale.data.readers.prepared import Manifest, load_prepared, read_ids, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines.text.newsgroups import LABELS, OFFICIAL_SPLITS, TOPICS
 
 # Messages in the official train and test parts (README of the data).
@@ -50,7 +50,7 @@ def test_real_messages(shared_data: Path, tmp_path: Path, split: str, strip: lis
     source = shared_data / "20newsgroups"
     if not source.is_dir():
         pytest.skip("no 20newsgroups in the folder of real data")
-    folder = prepare("newsgroups", {"split": split, "strip": strip}, source, tmp_path, engine="local")
+    folder = prepare("newsgroups", {"split": split, "strip": strip}, source, tmp_path)
     manifest = read_manifest(folder)
     dropped = manifest.notes["messages_without_words_dropped"]
     kept = {group: class_count(manifest, group, *SPLITS) for group in LABELS}

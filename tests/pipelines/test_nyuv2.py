@@ -19,12 +19,12 @@ from image_sets import (
     picture,
     save,
 )
+from in_process import prepare
 from PIL import Image
 from scipy.io import savemat
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines._images.normals import estimate_normals
 from pipelines._images.nyu_classes import CLASSES_13, CLASSES_40, TO_13
 from pipelines.image.nyuv2 import CAMERA
@@ -388,11 +388,11 @@ def test_real_frames(shared_data: Path, tmp_path: Path) -> None:
     if not (shared_data / "nyuv2").is_dir():
         pytest.skip("no nyuv2 in the folder of real data")
     options = {"limit": 12, "size": [72, 96]}
-    data = load_prepared(prepare("nyuv2", options, shared_data / "nyuv2", tmp_path, engine="local"))
+    data = load_prepared(prepare("nyuv2", options, shared_data / "nyuv2", tmp_path))
     assert [task.name for task in data.suite.tasks] == ["segmentation", "depth", "normals_estimated"]
     assert len(data.splits["test"]["all"]) == 12
     assert len(data.splits["train"]["all"]) + len(data.splits["val"]["all"]) == 12
-    forty = load_prepared(prepare("nyuv2", {**options, "classes": 40}, shared_data / "nyuv2", tmp_path, engine="local"))
+    forty = load_prepared(prepare("nyuv2", {**options, "classes": 40}, shared_data / "nyuv2", tmp_path))
     fine = forty.splits["test"]["all"].targets["segmentation"].numpy()
     coarse = data.splits["test"]["all"].targets["segmentation"].numpy()
     assert np.array_equal(np.where(fine < 0, -1, np.array(TO_13)[fine]), coarse)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import write_checkpoint
+from in_process import prepare
 
 from mtlscale.config import SPLITS, UserError, load_experiment
 from mtlscale.data.readers.prepared import PreparedData, load_prepared, read_ids, read_manifest
 from mtlscale.encoders.text.pretrained import Pretrained
 from mtlscale.execution.cluster.job_bundle import pack
-from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.torchvision_ops import declare
 
 declare()  # transformers imports torchvision

@@ -11,10 +11,10 @@ import fsspec
 import numpy as np
 import pytest
 from image_sets import picture, save
+from in_process import prepare
 
 from mtlscale.config import UserError
 from mtlscale.data.readers.prepared import read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines._sources.remote import is_remote
 from pipelines.image.celeba import Celeba
 from pipelines.image.nyuv2 import Nyuv2

@@ -19,11 +19,11 @@ from image_sets import (
     ids_by_split,
     save,
 )
+from in_process import prepare
 from PIL import Image
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
-from mtlscale.execution.preparing.prepare import prepare
 from pipelines.image.taskonomy import BUILDINGS, DOMAINS, Taskonomy
 
 SIZE = {"size": [32, 32], "validation": 0.3}

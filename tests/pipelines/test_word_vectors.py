@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+from in_process import prepare
 
 from mtlscale.config import UserError, build, load_experiment
 from mtlscale.data.readers.prepared import VECTORS, load_prepared, read_manifest
 from mtlscale.execution.planning.check import plan_runs
 from mtlscale.execution.planning.plan import Datasets
-from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.rehearsal.dry_run import sketch
 from mtlscale.execution.rehearsal.forecast import forecasts
 from mtlscale.records import Home

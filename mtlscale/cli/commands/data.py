@@ -26,7 +26,7 @@ from mtlscale.cli.options import (
 )
 from mtlscale.cli.output.grid import grid
 from mtlscale.cli.output.json_events import JsonEvents
-from mtlscale.cli.output.preparation import PreparationProgress
+from mtlscale.cli.output.preparation import PreparationBar
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
@@ -71,13 +71,14 @@ def prepare(
     plugin: PluginOption = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out corrupt samples instead of stopping")] = False,
     download: DownloadOption = True,
-    engine: Annotated[str, typer.Option(help="ray, local (this process), or auto: by the size of the source")] = "auto",
+    engine: Annotated[str, typer.Option(help="ray, local (this process), or auto: by the set, or its size")] = "auto",
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
     """Turn raw files into Parquet shards and a manifest, once; a second call finds them."""
     from mtlscale.data.readers.prepared import read_manifest
     from mtlscale.data.remote import publish
+    from mtlscale.execution.monitoring import log_of
     from mtlscale.execution.preparing.prepare import prepare as prepare_dataset
 
     if engine not in ("auto", "ray", "local"):
@@ -90,7 +91,7 @@ def prepare(
     console, lines, start = console_of(quiet=quiet or json), JsonEvents(json), time.perf_counter()
     for entry in datasets:
         started = time.perf_counter()
-        with console.status(f"preparing {entry.dataset}") as status:
+        with PreparationBar(console, entry.dataset) as bar, log_of(f"prepare_{entry.dataset}", results_home):
             folder = prepare_dataset(
                 entry.dataset,
                 entry.options,
@@ -99,7 +100,7 @@ def prepare(
                 engine=engine,  # type: ignore[arg-type]
                 skip_bad=skip_bad,
                 download=download,
-                progress=PreparationProgress(status, entry.dataset),
+                progress=bar,
                 storage=shared_storage,
             )
             if shared_storage is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mtlscale.cli.output.json_events import JsonEvents, labelled_note
+from mtlscale.cli.output.preparation import PreparationBar
 from mtlscale.cli.output.terminal import epochs_bar
 from mtlscale.records.events import (
     Advanced,
@@ -19,6 +20,7 @@ from mtlscale.records.events import (
     Event,
     Noted,
     Planned,
+    Preparing,
     RunBegun,
     RunEnded,
     Watching,
@@ -62,10 +64,12 @@ class ExperimentBar:
     def __enter__(self) -> ExperimentBar:
         self._status = self._console.status("preparing data")
         self._status.start()
+        self._preparation: PreparationBar | None = None
         return self
 
     def __exit__(self, *_: object) -> None:
         self._speaker.stop()
+        self._end_preparation()
         self._status.stop()
         self._bar.stop()
         if self._task is not None:
@@ -76,8 +80,15 @@ class ExperimentBar:
         match event:
             case Watching(experiment, counts):
                 self._status.update(f"{experiment}: {counts.finished} of {counts.total} runs are done")
+            case Preparing(dataset, stage, rows, total, size):
+                if self._preparation is None:
+                    self._status.stop()
+                    self._preparation = PreparationBar(self._console, dataset).__enter__()
+                self._preparation(stage, rows, total, size)
             case DatasetPrepared():
+                self._end_preparation()
                 self._status.update("starting Ray")
+                self._status.start()
             case Planned() if event.search is not None:
                 self._search(event, event.search)
             case Planned():
@@ -94,6 +105,11 @@ class ExperimentBar:
             case Noted(run_id, text):
                 full_text = labelled_note(self._runs[run_id][0], text) if run_id in self._runs else text
                 self._console.print(f"[yellow]{full_text}[/yellow]", soft_wrap=True)
+
+    def _end_preparation(self) -> None:
+        if self._preparation is not None:
+            self._preparation.__exit__()
+            self._preparation = None
 
     def _search(self, planned: Planned, search: SearchSpec) -> None:
         """Start the bar of a search; trials pass too quickly for a line each, so only a method's new best gets one."""

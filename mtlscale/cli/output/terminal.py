@@ -38,6 +38,20 @@ def epochs_bar(console: Console, *, disable: bool = False, unit: str = "epochs")
     )
 
 
+def rows_bar(console: Console) -> Progress:
+    """Return a bar over the rows of a preparation, with `words` beside it and the time gone; it disappears (rich)."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )
+
+
 def print_results(console: Console, results: Results, files: dict[str, Path]) -> None:
     """Print the leaderboards of an experiment and the folders of its report."""
     from mtlscale.report.formats.terminal import print_sheet

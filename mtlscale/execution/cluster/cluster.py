@@ -90,12 +90,13 @@ def _settings(address: str | None) -> None:
             token.provide()
 
 
-def _to_stderr(text: str) -> None:
+def to_stderr(text: str) -> None:
+    """Show one line on standard error."""
     print(f"mtlscale: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager
-def session(address: str | None = None, note: Callable[[str], None] = _to_stderr) -> Iterator[None]:
+def session(address: str | None = None, note: Callable[[str], None] = to_stderr) -> Iterator[None]:
     """Hold Ray for the duration: the one already joined, the cluster at `address` (or $RAY_ADDRESS), or a local one.
 
     A local one listens on loopback and ends with the block.
@@ -154,6 +155,34 @@ def slots(resources: ResourceSpec, runs: int) -> int:
     Raises:
         UserError: If not even one run fits.
     """
+    nodes, node_types = _nodes()
+    return runs_at_once(nodes, node_types, resources, runs)
+
+
+def check_cpus(work: str, note: Callable[[str], None]) -> None:
+    """Check that tasks of one CPU can run on the joined cluster, now or once the CPUs are free again.
+
+    Args:
+        work: What needs them, for messages.
+        note: Shows the user that the work waits.
+
+    Raises:
+        UserError: If no node, present or added by an autoscaler, has a CPU.
+    """
+    import ray
+
+    nodes, node_types = _nodes()
+    if all(has.get("CPU", 0) < 1 for has in (*nodes, *(node_type.has for node_type in node_types))):
+        raise UserError(
+            f"{work} needs a CPU, and no node of the Ray cluster has one; start Ray with --num-cpus, or join another"
+        )
+    if not node_types and ray.available_resources().get("CPU", 0) < 1:
+        total = sum(has.get("CPU", 0) for has in nodes)
+        note(f"{work} waits: all CPUs of the Ray cluster ({total:g}) are in use")
+
+
+def _nodes() -> tuple[list[dict[str, float]], list[NodeType]]:
+    """Return what each node of the joined cluster has, and the nodes that an autoscaler may add."""
     import ray
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -164,7 +193,7 @@ def slots(resources: ResourceSpec, runs: int) -> int:
         if config is None
         else [NodeType(dict(node_group.resources), node_group.max_count) for node_group in config.node_group_configs]
     )
-    return runs_at_once(nodes, node_types, resources, runs)
+    return nodes, node_types
 
 
 def check_fits(resources: ResourceSpec, address: str | None = None) -> None:

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,8 @@ def prepare(
     download: bool = False,
     progress: Tell | None = None,
     storage: Storage | None = None,
+    start_ray: Callable[[], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the folder of the prepared data set, prepared now unless it exists already.
 
@@ -62,16 +64,18 @@ def prepare(
         source: The set's archive or folder, the URL of an archive, or `hf:NAME`; without one it is looked for in
             `$MTLSCALE_DATA`, among earlier preparations and, with `download`, on the net.
         home: The home folder. What Ray's tasks write goes there, so that all nodes have to see it, or to the `storage`.
-        engine: With "auto", large sources go through Ray Data, small ones do not. A running Ray is used, else one is
-            started for the time.
+        engine: With "auto", Ray Data prepares the pipelines that say so and large sources of others; the rest is
+            prepared in this process. A running Ray is used, else one is started for the time.
         skip_bad: Leave out rows that cannot be used, which otherwise stop the preparation. The manifest says what was
             left out, and a later call takes it as agreed.
         download: Fetch the raw data if they are not found.
         progress: Shows how far the preparation is.
         storage: The storage that nodes without a common folder share.
+        start_ray: Starts a Ray that is left running; without it one is joined or started for the time.
+        note: Shows the user one line, such as that no CPU is free; default: on standard error.
 
     Raises:
-        UserError: If there is no source, or it cannot be used.
+        UserError: If there is no source, or it cannot be used, or Ray has no CPU.
     """
     pipeline = build("datasets", name, options)
     with _of_plugin(pipeline):
@@ -93,14 +97,21 @@ def prepare(
 
     folder = home / "data" / name / _key(pipeline, fingerprint)
     info = SourceInfo(description=_described(source, located) or pipeline.source, fingerprint=fingerprint)
+    from mtlscale.execution.monitoring import log
     from pipelines import PrepareContext
 
     check_folder(home)
     with _user_errors(home), new_folders(folder.parent):
         _remove_abandoned(folder.parent)
-        tell = progress or PrepareContext.progress
-        work = PrepareContext(_engine(pipeline, located, engine), skip_bad, tell, cache=home / "features" / name)
-        _prepare_into(folder, pipeline, located, info, work, storage)
+        work = PrepareContext(
+            _engine(pipeline, located, engine),
+            skip_bad,
+            progress or PrepareContext.progress,
+            plan=lambda stages: log.info("data plan", extra={"dataset": name, "text": stages}),
+            cache=home / "features" / name,
+        )
+        with _ray(name, start_ray, note) if work.engine == "ray" else nullcontext():
+            _prepare_into(folder, pipeline, located, info, work, storage)
     return folder
 
 
@@ -182,7 +193,8 @@ def _fingerprint(pipeline: Pipeline, located: Path | None) -> str:
 def look(name: str, options: dict[str, Any], source: Path | str | None, home: Path, scratch: Path) -> Path | str:
     """Return the folder of the prepared data set without fetching anything, or a clause that says why there is none.
 
-    Only data that a pipeline makes up itself, or reads from a few small files, are prepared: below `scratch`.
+    Only data that a pipeline makes up itself, or reads from a few small files, are prepared: below `scratch`, without
+    Ray.
 
     Raises:
         UserError: For a named source that is wrong, as in `prepare`.
@@ -329,6 +341,8 @@ def _download(pipeline: Pipeline, home: Path) -> Path:
 def _engine(pipeline: Pipeline, located: Path | None, engine: Literal["auto", "ray", "local"]) -> Engine:
     if engine != "auto":
         return engine
+    if pipeline.engine == "ray":
+        return "ray"
     if located is None:
         return "local"
     return "ray" if _bytes(pipeline, located) >= pipeline.ray_from_bytes else "local"
@@ -355,7 +369,7 @@ def _prepare_into(
 
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
-        with _alive(temporary), _ray() if context.engine == "ray" else nullcontext():
+        with _alive(temporary):
             with_shards = partial(_where_tasks_write, folder, temporary, storage)
             if not _prepared_in_task(temporary, pipeline, located, info, context, with_shards):
                 with _of_plugin(pipeline):
@@ -418,10 +432,17 @@ def _where_tasks_write(
     return replace(context, deliver=partial(deliver, storage.url, key_of(folder)))
 
 
-def _ray() -> AbstractContextManager[None]:
-    from mtlscale.execution.cluster.cluster import session  # imported late: finding an earlier preparation is quick
+@contextmanager
+def _ray(name: str, start: Callable[[], None] | None, note: Callable[[str], None] | None) -> Iterator[None]:
+    """Hold a Ray that has a CPU for the tasks of Ray Data."""
+    from mtlscale.execution.cluster import cluster  # imported late: finding an earlier preparation is quick
 
-    return session()
+    if start is not None:
+        start()
+    note = note or cluster.to_stderr
+    with cluster.session(note=note):
+        cluster.check_cpus(f"the preparation of {name} by Ray Data", note)
+        yield
 
 
 def _publish(temporary: Path, folder: Path) -> None:

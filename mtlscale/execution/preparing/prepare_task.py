@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mtlscale.execution.monitoring import log
 
@@ -55,12 +55,13 @@ def prepare_in_task(
     before = set(out.iterdir())
 
     for _ in range(_ATTEMPTS):
-        arguments = (out.absolute(), pipeline, located, info, replace(context, progress=PrepareContext.progress),
-                     with_shards)  # fmt: skip
+        mute = replace(context, progress=PrepareContext.progress, plan=PrepareContext.plan)
+        arguments = (out.absolute(), pipeline, located, info, mute, with_shards)
         try:
             with in_one_line():
                 for ref in task.remote(*arguments):
-                    context.progress(*ray.get(ref))
+                    listener, words = ray.get(ref)
+                    getattr(context, listener)(*words)
             return True
         except ray.exceptions.WorkerCrashedError as error:
             log.warning("preparation lost", extra={"dataset": pipeline.name, "error": str(error).splitlines()[0]})
@@ -77,13 +78,17 @@ def _prepare(
     info: SourceInfo,
     context: PrepareContext,
     with_shards: Callable[[PrepareContext], PrepareContext],
-) -> Iterator[tuple[Any, ...]]:
-    """Prepare in a thread, and yield the progress as it comes; runs in the task."""
+) -> Iterator[tuple[Literal["progress", "plan"], tuple[Any, ...]]]:
+    """Prepare in a thread, and yield what each listener is to hear as it comes; runs in the task."""
     from pipelines import write_prepared
 
-    progress: queue.Queue[tuple[Any, ...] | None] = queue.Queue()
+    told: queue.Queue[tuple[Literal["progress", "plan"], tuple[Any, ...]] | None] = queue.Queue()
     errors: list[BaseException] = []
-    telling = replace(context, progress=lambda *step: progress.put(step))
+    telling = replace(
+        context,
+        progress=lambda *step: told.put(("progress", step)),
+        plan=lambda stages: told.put(("plan", (stages,))),
+    )
 
     def work() -> None:
         try:
@@ -92,11 +97,11 @@ def _prepare(
         except BaseException as error:
             errors.append(error)
         finally:
-            progress.put(None)
+            told.put(None)
 
     thread = threading.Thread(target=work, name="prepare")
     thread.start()
-    while (step := progress.get()) is not None:
+    while (step := told.get()) is not None:
         yield step
     thread.join()
     if errors:
