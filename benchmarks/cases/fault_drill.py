@@ -189,7 +189,7 @@ def drivers(bench: Bench) -> list[psutil.Process]:
 def workers(bench: Bench) -> list[psutil.Process]:
     """The processes that train, as soon as there is one."""
     found: list[psutil.Process] = []
-    until(lambda: bool(found.extend(named(bench.cluster, "ray::_RunWorker")) or found), "a training worker")
+    until(lambda: bool(found.extend(named(bench.cluster, "ray::", " · seed ")) or found), "a training worker")
     return found
 
 

@@ -100,10 +100,11 @@ class Driver:
         from mtlscale.execution.workers.job_queue import JobQueue
 
         self.number, self.workers, self.slots = number, workers, slots
-        jobs: dict[str, Any] = {
-            name: SimpleNamespace(run_id=name) for name in (f"{number}-{run}" for run in range(runs))
-        }
-        self.queue = JobQueue(jobs, max_failures=2)
+        jobs: dict[str, Any] = {}
+        for name in (f"{number}-{run}" for run in range(runs)):
+            jobs[name] = SimpleNamespace(run_id=name)
+            jobs[name].jobs = (jobs[name],)
+        self.queue = JobQueue({(name,): job for name, job in jobs.items()}, max_failures=2)
         mean = rng.choice((60.0, 300.0, 1200.0))  # seconds of a run on one worker
         self.seconds = {run_id: mean * rng.lognormvariate(0, 0.5) / workers**0.8 for run_id in jobs}
         self.epochs = dict.fromkeys(jobs, 0)

@@ -43,6 +43,8 @@ def work(
         raise UserError(f"{experiment.name} has a search, whose trials depend on each other; use `mtlscale run`")
     if experiment.resources.workers > 1:
         raise UserError("resources.workers: a task trains in one process; use `mtlscale run` for several workers")
+    if experiment.resources.train:
+        raise UserError("resources.train: a task trains without Ray; use `mtlscale run` for runs of Ray Train")
 
     tally, trained_here = DoneCount(), set[str]()
     told, options = Sinks(tally, *sinks), Options.of(experiment, home)

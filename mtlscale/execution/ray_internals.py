@@ -2,7 +2,7 @@
 
 There is no public name for these in Ray 2.60: an autoscaler's node groups, the accelerators and CPUs that a local Ray
 would find, the wait for a raylet, the command line that a cluster's users see, and a callback before a worker group
-starts.
+starts (`ray.train.UserCallback` hears of reports and exceptions alone).
 """
 
 from __future__ import annotations

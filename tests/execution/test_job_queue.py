@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from mtlscale.execution import Job
+from mtlscale.execution import Batched, Job
 from mtlscale.execution.faults.dumps import WorkerLocation
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun
 from mtlscale.records import RunRecord
-from mtlscale.records.events import EpochEnded, Noted, RunEnded
+from mtlscale.records.events import Advanced, EpochEnded, Noted, RunEnded
 
 PLACE = WorkerLocation("node", 1, "file")
 
@@ -22,7 +22,7 @@ def job(run_id: str) -> Job:
 
 
 def queue(names: str, max_failures: int = 1) -> JobQueue:
-    return JobQueue({name: job(name) for name in names}, max_failures)
+    return JobQueue({(name,): job(name) for name in names}, max_failures)
 
 
 def up(one: JobQueue, *groups: str) -> None:
@@ -125,8 +125,10 @@ def test_a_group_that_asks_anew_for_its_places_has_not_failed() -> None:
     one = queue("a", 0)
     for _ in range(5):
         assert one.begin("x", "controller") == (None, True)
-    one.place("x", "places")
-    assert one.snapshot().groups["x"].places == () and one.handles() == {"x": ("controller", "places")}
+    assert one.snapshot().groups["x"].places == () and one.handles() == {"x": ("controller",)}
+    for _ in range(2):  # workers
+        one.enter("x", PLACE, "places")
+    assert one.handles() == {"x": ("controller", "places")}
 
 
 def test_a_group_is_quiet_only_while_it_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +153,49 @@ def test_jobs_that_are_given_up_are_said_and_those_that_are_held_go_on() -> None
     standing = one.snapshot()
     assert standing.events == (LostRun("b", "no worker has come up"), LostRun("c", "no worker has come up"))
     assert (standing.waiting, standing.held_jobs) == (0, 1)
+
+
+def test_a_group_of_one_job_has_that_alone_and_again_after_a_loss() -> None:
+    one = queue("abc")
+    assert [one.reserve("x"), one.reserve("y")] == [("a",), ("b",)]
+    standing = one.snapshot()
+    assert (standing.waiting, standing.held_jobs, standing.next_job) == (1, 2, "a")
+    up(one, "x", "y")
+    assert [take(one, "y"), take(one, "x")] == ["b", "a"]
+    assert one.begin("x") == (None, True)  # its workers are dead
+    one.enter("x", PLACE)
+    assert take(one, "x") == "a"
+    for group, run_id in (("x", "a"), ("y", "b")):
+        one.report(group, ended(run_id))
+        assert take(one, group) is None
+        assert one.begin(group) == ("no run is left", True)
+    assert one.snapshot().waiting == 1
+
+
+def test_a_group_of_one_job_leaves_it_to_another_or_ends_with_it() -> None:
+    one = queue("ab", 0)
+    one.reserve("x"), one.reserve("y")
+    one.leave("x")  # it never came up
+    assert one.reserve("z") == ("a",)
+    up(one, "y")
+    assert take(one, "y") == "b"
+    assert one.begin("y") == ("no run is left", True)
+    assert one.snapshot().events == (LostRun("b", "its workers died 1 times", (PLACE,)),)
+    one.give_up("no worker has come up")
+    assert one.snapshot().events == (LostRun("a", "no worker has come up"),)
+    assert one.begin("z") == ("no run is left", True)
+
+
+def test_of_a_batched_job_what_has_not_ended_is_done_again() -> None:
+    parts = {name: job(name) for name in "abc"}
+    one = JobQueue({tuple("abc"): Batched(tuple(parts.values()))}, 1)
+    up(one, "x")
+    assert one.take("x") == Batched(tuple(parts.values()))
+    for event in (Advanced(tuple("abc"), 1), ended("b"), Advanced(tuple("ac"), 2), ended("z")):
+        one.report("x", event)
+    assert one.snapshot().events == (Advanced(tuple("abc"), 1), ended("b"), Advanced(tuple("ac"), 2))
+    up(one, "x")
+    assert one.take("x") == Batched((parts["a"], parts["c"]))
+    one.leave("x")
+    assert [event.run_id for event in one.snapshot().events if isinstance(event, LostRun)] == ["a", "c"]
+    assert one.snapshot().waiting == 0

@@ -14,10 +14,16 @@ def run_workers(parent: psutil.Process) -> list[psutil.Process]:
     found = []
     for process in parent.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            command = " ".join(process.cmdline())
-            if command.startswith("ray::") and any(part in command for part in ("_RunWorker", "PlannedTrial")):
+            if _trains(" ".join(process.cmdline())):
                 found.append(process)
     return found
+
+
+def _trains(command: str) -> bool:
+    """Ray calls a process as the task it executes, and an idle one as its actor."""
+    return command.startswith("ray::") and any(
+        part in command for part in ("_RunWorker", "PlannedTrial", "mtlscale worker", " · ")
+    )
 
 
 def wait_until_gone(processes: Iterable[psutil.Process], seconds: float = 60) -> None:

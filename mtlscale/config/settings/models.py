@@ -421,6 +421,8 @@ class ResourceSpec(Model):
     """
 
     workers: int = Field(1, ge=1)  # processes that share every batch of a run
+    # Each run is a run of Ray Train, named on its dashboard page. Seconds of start for each; else workers stay warm.
+    train: bool = False
     cpus_per_worker: float = Field(1, ge=_LEAST_SHARE)  # as Ray counts them
     gpus_per_worker: float = Field(0, ge=0)  # with more than 0 a run trains on one
     # processes beside each worker that play the episodes a method asks for; 0: the worker plays them itself

@@ -1,4 +1,4 @@
-"""Choice of the executor: a pool of warm workers for runs of one worker, Ray Train groups for runs of several."""
+"""Choice of the executor: a pool of warm workers, or Ray Train groups for runs of several workers and on request."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from mtlscale.records.events import RunEvent
 
 def execute_jobs(jobs: Sequence[Job | Batched], slots: int, options: Options, home: Home) -> Iterator[RunEvent]:
     """Work through the jobs, `slots` runs at once, each to its end."""
-    if options.resources.workers == 1:
+    resources = options.resources
+    if resources.workers == 1 and not resources.train:
         return execute_pool(jobs, slots, options)
     from mtlscale.execution.workers.group import execute_groups
 
-    return execute_groups([part for job in jobs for part in job.jobs], slots, options, home.root / "ray_train")
+    return execute_groups(jobs, slots, options, home.root / "ray_train")

@@ -1,8 +1,13 @@
-"""Runs of several workers each: Ray Train groups, as many as fit at once, started once and fed from one queue."""
+"""Ray Train groups, as many as fit at once, fed from one queue.
+
+Runs of several workers share groups that are started once. With `resources.train` every job has a group of its own,
+which Ray Train's page shows under the name of the job.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +20,13 @@ from mtlscale.execution.monitoring import log
 from mtlscale.execution.placement import needs
 from mtlscale.execution.ray_internals import internal
 from mtlscale.execution.workers.job_queue import JobQueue, LostRun, QueueSnapshot
-from mtlscale.execution.workers.jobs import Job, Options
+from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.loopback import torch_config
+from mtlscale.execution.workers.names import actor_name
 from mtlscale.execution.workers.train_reports import Reports
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import failed, setup, sources
-from mtlscale.records.events import RunEnded, RunEvent
+from mtlscale.records.events import Advanced, RunEnded, RunEvent
 
 _LOOK_SECONDS = 0.3  # between two looks at the queue
 _END_SECONDS = 20.0  # for groups to end that have found the queue empty
@@ -34,6 +40,10 @@ _SETTINGS = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # costs an actor per group; runs resume from checkpoints anyway
 }
 
+_SHOWN = {"RAY_TRAIN_ENABLE_STATE_TRACKING": "1"}  # on Ray Train's page; costs an actor
+# The name of a Train run is also a label of Ray's metrics, which must be ASCII, and a folder.
+_NOT_IN_NAMES, _NAME_LENGTH = re.compile(r"[^ -~]|/"), 200
+
 
 class NothingLeftError(Exception):
     """The reason why a group ends that no job needs."""
@@ -46,7 +56,7 @@ def _run_worker(config: dict[str, Any]) -> None:
 
     queue, name = config["queue"], config["name"]
     options: Options = config["options"]
-    ray.get(queue.enter.remote(name, dumps.listen()))
+    ray.get(queue.enter.remote(name, dumps.listen(), ray.util.get_current_placement_group()))
 
     try:
         setup(options.threads, config["plugins"])
@@ -54,15 +64,18 @@ def _run_worker(config: dict[str, Any]) -> None:
         torch.distributed.barrier()
 
         while True:
-            box: list[Job | None] = [ray.get(queue.take.remote(name)) if lead else None]
+            box: list[Job | Batched | None] = [ray.get(queue.take.remote(name)) if lead else None]
             torch.distributed.broadcast_object_list(box)
             job = box[0]
             if job is None:
                 return
+            runs = {part.run.run_id: part.run for part in job.jobs}
+            report = queue.report.options(name=f"report · {job.title}")  # how Ray's list of tasks shows what it trains
             for event in execute(job, options):
                 if lead:
-                    ray.get(queue.report.remote(name, event))
-                reports.take(job.run, event)
+                    ray.get(report.remote(name, event))
+                if not isinstance(event, Advanced):
+                    reports.take(runs[event.run_id], event)
     except Exception as error:
         ray.get(queue.complain.remote(name, f"{type(error).__name__}: {error}".splitlines()[0]))
         raise
@@ -81,12 +94,6 @@ def _queue_callback(queue: Any, name: str) -> Any:
             refusal, healthy = ray.get(queue.begin.remote(name, controller))
             if refusal is not None:
                 raise NothingLeftError(refusal) if healthy else RuntimeError(refusal)
-
-        def after_worker_group_start(self, worker_group: Any) -> None:
-            import ray
-
-            handle = worker_group.get_worker_group_state().placement_group_handle
-            ray.get(queue.place.remote(name, handle.placement_group))
 
     return Asks()
 
@@ -112,18 +119,22 @@ class _Fit(threading.Thread):
 class _Groups:
     """The groups, and the queue they take their jobs from: an actor on the driver's node that lives as long as it."""
 
-    def __init__(self, jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> None:
+    def __init__(self, jobs: Sequence[Job | Batched], groups: int, options: Options, storage: Path) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        self._jobs = {job.run.run_id: job for job in jobs}
-        self._remaining, self._max_groups, self._options = len(self._jobs), groups, options
+        self._parts = {part.run.run_id: part for job in jobs for part in job.jobs}
+        self._experiment = jobs[0].jobs[0].run.experiment
+        self._remaining, self._max_groups, self._options = len(self._parts), groups, options
         self._storage = f"{options.storage}/ray_train" if options.storage else str(storage.absolute())
         self._plugins = sources(options.plugins)
 
         driver_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        actor = ray.remote(num_cpus=0)(JobQueue).options(scheduling_strategy=driver_node)
-        self._queue = actor.remote(self._jobs, options.resources.max_failures)
+        actor = ray.remote(num_cpus=0)(JobQueue).options(
+            name=actor_name("queue", self._experiment), scheduling_strategy=driver_node
+        )
+        by_runs = {tuple(part.run.run_id for part in job.jobs): job for job in jobs}
+        self._queue = actor.remote(by_runs, options.resources.max_failures)
 
         self._fits: list[_Fit] = []
         self._started, self._cause = 0, ""
@@ -159,7 +170,7 @@ class _Groups:
     def _event(self, event: RunEvent | LostRun) -> RunEvent:
         if isinstance(event, LostRun):
             found = because(dumps.why_dead(event.places, "")) if event.places else ""
-            return RunEnded(event.run_id, failed(self._jobs[event.run_id].run, f"{event.cause}{found}"))
+            return RunEnded(event.run_id, failed(self._parts[event.run_id].run, f"{event.cause}{found}"))
         return event
 
     def end(self) -> None:
@@ -187,15 +198,19 @@ class _Groups:
 
     def _start(self, snapshot: QueueSnapshot) -> None:
         """Start a group for every job that waits for one, as long as there is room."""
-        free = len(self._fits) - snapshot.held_jobs
-        while len(self._fits) < self._max_groups and free < snapshot.waiting:
-            name = f"group-{os.getpid()}-{time.time_ns()}-{self._started}"
-            self._fits.append(_Fit(name, self._trainer(name)))
-            self._fits[-1].start()
-            self._started, free = self._started + 1, free + 1
-        if self._max_groups == 0 and snapshot.waiting:
-            import ray
+        import ray
 
+        own = self._options.resources.train  # a group that has had its job takes no other
+        free = 0 if own else len(self._fits) - snapshot.held_jobs
+        while len(self._fits) < self._max_groups and free < snapshot.waiting:
+            self._started, free = self._started + 1, free + 1
+            name, title = f"group-{os.getpid()}-{time.time_ns()}-{self._started}", f"group {self._started}"
+            if own:
+                run_ids = ray.get(self._queue.reserve.remote(name))
+                title = Batched(tuple(self._parts[run_id] for run_id in run_ids)).title
+            self._fits.append(_Fit(name, self._trainer(name, f"{self._experiment} · {title}")))
+            self._fits[-1].start()
+        if self._max_groups == 0 and snapshot.waiting:
             ray.get(self._queue.give_up.remote(self._cause))
 
     def _bury(self) -> None:
@@ -231,7 +246,7 @@ class _Groups:
                     log.warning("worker hangs", extra=extra)
                 dumps.everywhere(group.places, "end")
 
-    def _trainer(self, name: str) -> Any:
+    def _trainer(self, name: str, title: str) -> Any:
         from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchTrainer
 
@@ -249,8 +264,8 @@ class _Groups:
                 num_workers=resources.workers, use_gpu=use_gpu, resources_per_worker=needs(resources)
             ),
             run_config=RunConfig(
-                name=name,
-                storage_path=self._storage,
+                name=_NOT_IN_NAMES.sub("-", title)[:_NAME_LENGTH],
+                storage_path=f"{self._storage}/{name}",  # Ray Train would go on with another run of this name
                 failure_config=FailureConfig(max_failures=-1),  # the queue counts what each job costs
                 checkpoint_config=CheckpointConfig(num_to_keep=_KEPT_CHECKPOINTS),
                 callbacks=[_queue_callback(self._queue, name)],
@@ -268,12 +283,12 @@ def _end_groups(handles: Iterable[tuple[Any, ...]]) -> None:
             ray.util.remove_placement_group(placement_group)
 
 
-def execute_groups(jobs: Sequence[Job], groups: int, options: Options, storage: Path) -> Iterator[RunEvent]:
+def execute_groups(jobs: Sequence[Job | Batched], groups: int, options: Options, storage: Path) -> Iterator[RunEvent]:
     """Work through the jobs on at most `groups` Ray Train groups at once.
 
     A run whose group loses a worker resumes on whichever group is free first, `max_failures` times.
     """
-    for name, value in _SETTINGS.items():
+    for name, value in {**_SETTINGS, **(_SHOWN if options.resources.train else {})}.items():
         os.environ.setdefault(name, value)
     os.environ.setdefault(_ASK_AGAIN, f"{_ASK_AGAIN_SECONDS * busy_machine.slowdown():.0f}")
     fleet = _Groups(jobs, min(groups, len(jobs)), options, storage)

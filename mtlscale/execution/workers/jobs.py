@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +22,30 @@ class Job:
     def jobs(self) -> tuple[Job, ...]:
         return (self,)
 
+    @property
+    def title(self) -> str:
+        """The name of the run as Ray's users see it: "digits · mgda · seed 0"."""
+        run = self.run
+        return f"{run.dataset} · {run.method} · seed {run.seed}" + (f" · trial {run.run_id}" if run.trial else "")
+
 
 @dataclass(frozen=True)
 class Batched:
     """Group of runs on the same data that are trained together as one batched model."""
 
     jobs: tuple[Job, ...]
+
+    @property
+    def title(self) -> str:
+        """The name of the runs as Ray's users see it: "digits · mgda · 12 trials"."""
+        if len(self.jobs) == 1:
+            return self.jobs[0].title
+        runs = [job.run for job in self.jobs]
+        datasets, methods = (dict.fromkeys(getattr(run, part) for run in runs) for part in ("dataset", "method"))
+        kind = "trials" if any(run.trial for run in runs) else "seeds" if len(methods) == 1 else "runs"
+        return " · ".join(
+            [_one_or_count(datasets, "data sets"), _one_or_count(methods, "methods"), f"{len(runs)} {kind}"]
+        )
 
 
 @dataclass(frozen=True)
@@ -52,3 +71,7 @@ class Options:
     @property
     def use_gpu(self) -> bool:
         return self.resources.gpus_per_worker > 0
+
+
+def _one_or_count(names: Collection[str], noun: str) -> str:
+    return next(iter(names)) if len(names) == 1 else f"{len(names)} {noun}"

@@ -10,9 +10,10 @@ from mtlscale.execution.workers import rendezvous
 def torch_config(use_gpu: bool) -> Any:
     """Return the backend's settings for a group of workers."""
     from ray.train.torch import TorchConfig
-    from ray.train.torch.config import _TorchBackend
 
-    class LoopbackBackend(_TorchBackend):
+    torch_backend: type[Any] = TorchConfig().backend_cls
+
+    class LoopbackBackend(torch_backend):
         def on_start(self, worker_group: Any, backend_config: Any) -> None:
             if use_gpu or len(set(worker_group.execute(rendezvous.node_id))) > 1:
                 super().on_start(worker_group, backend_config)

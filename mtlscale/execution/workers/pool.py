@@ -14,6 +14,7 @@ from mtlscale.execution.faults.failures import LostWorkers, StartTimeout
 from mtlscale.execution.faults.post_mortem import first_line
 from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers.jobs import Batched, Job, Options
+from mtlscale.execution.workers.names import actor_name
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import Plugin, failed, setup, sources
 from mtlscale.records.events import RunEnded, RunEvent
@@ -35,9 +36,14 @@ class _Busy:
 class _RunWorker:
     """Actor of the pool: one process that keeps libraries and data warm between runs."""
 
-    def __init__(self, threads: int, plugins: list[Plugin]) -> None:
+    def __init__(self, threads: int, plugins: list[Plugin], experiment: str) -> None:
+        self._experiment = experiment
         self._place = dumps.listen()
         setup(threads, plugins)
+
+    def __repr__(self) -> str:
+        """Return the name in Ray's logs, which Ray asks for once: its runs are named by their tasks."""
+        return f"mtlscale worker of {self._experiment}"
 
     def place(self) -> dumps.WorkerLocation:
         return self._place
@@ -56,6 +62,7 @@ class _Pool:
         self._slots, self._options = slots, options
         self._remote = ray.remote(num_cpus=resources.cpus_per_worker, num_gpus=resources.gpus_per_worker)(_RunWorker)
         self._plugins = sources(options.plugins)
+        self._experiment = jobs[0].jobs[0].run.experiment
 
         self._queue: deque[Job | Batched] = deque(jobs)
         self._lost = LostWorkers(resources.max_failures)
@@ -89,15 +96,16 @@ class _Pool:
             yield from self._end_hung(now)
 
     def _start_actor(self) -> Any:
-        return self._remote.remote(self._options.threads, self._plugins)
+        name = actor_name("worker", self._experiment)
+        return self._remote.options(name=name).remote(self._options.threads, self._plugins, self._experiment)
 
     def _hand_out(self) -> None:
         """Give queued jobs to idle workers, and to new ones as long as there are slots."""
         while self._queue and (self._idle or len(self._busy) < self._slots):
             actor = self._idle.pop() if self._idle else self._start_actor()
             job = self._queue.popleft()
-            location = actor.place.remote()
-            stream = actor.run.options(num_returns="streaming").remote(job, self._options)
+            location = actor.place.options(name=f"start · {job.title}").remote()
+            stream = actor.run.options(num_returns="streaming", name=job.title).remote(job, self._options)
             self._busy[stream] = _Busy(actor, job, location, time.monotonic())
 
     def _ready_events(self) -> Iterator[RunEvent]:

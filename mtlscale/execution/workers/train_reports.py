@@ -53,7 +53,6 @@ class Reports:
     def _report(self, metrics: dict[str, Any], record: str | None = None) -> None:
         import ray.train
         import torch
-        from ray.train.v2.api.report_config import CheckpointUploadMode
 
         checkpoint = None
         if record is not None and torch.distributed.get_rank() == 0:
@@ -64,7 +63,7 @@ class Reports:
         ray.train.report(
             metrics,
             checkpoint,
-            checkpoint_upload_mode=CheckpointUploadMode.ASYNC,
+            checkpoint_upload_mode=ray.train.CheckpointUploadMode.ASYNC,
             delete_local_checkpoint_after_upload=True,
         )
 
