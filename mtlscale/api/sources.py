@@ -62,6 +62,8 @@ def load_records(*places: str | Path, home: Path | None = None) -> list[RunRecor
 
     They have the labels of its tables for data sets and rows: for `Leaderboard.from_records`, or a frame of your own.
     """
+    if not places:
+        raise UserError("load_records: name an experiment, its file, a home folder or an MLflow's address")
     return list(gather(sources_of(places, [Home.at(home)]), RunSelection()).records)
 
 

@@ -19,7 +19,7 @@ from mtlscale.execution.planning.check import plan_runs, weight_notes
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.planning.reader_report import planned
 from mtlscale.execution.preparing.experiment_data import prepare_data
-from mtlscale.execution.ray_session import ray_for
+from mtlscale.execution.preparing.shared_home_check import check_shared
 from mtlscale.execution.sinks import Sinks
 from mtlscale.execution.stopping import DoneCount
 from mtlscale.execution.tuning.sweep import SweepPlan, Trials, execute_sweep, plan_sweep, untrained, winners
@@ -76,7 +76,11 @@ def run(
 
                 @cache  # one Ray for preparation, search and runs
                 def start() -> None:
-                    services.enter_context(ray_for(experiment, home, address, told.note))
+                    services.enter_context(cluster.session(address, told.note))
+                    cluster.slots(experiment.resources, 1)  # refuses what fits nowhere before any node is asked
+                    search = experiment.search
+                    if home.storage is None or (search is not None and search.adaptive):  # Tune's files need the home
+                        check_shared(home.root)
 
                 data = prepare_data(experiment, home, source, download, told, start)
                 search = None if experiment.search is None else plan_sweep(experiment, home, data)

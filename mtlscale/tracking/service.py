@@ -76,16 +76,26 @@ def _check_server(uri: str) -> str | None:
     try:
         answer = _ask(uri, "health", _SECONDS)
     except (requests.RequestException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        # What urllib3 puts around the cause is no help.
-        cause = reason.rpartition("Caused by ")[2].rstrip(")") if "Caused by " in reason else reason
-        raise UserError(f"no MLflow answers at {uri} ({cause[:200]}); start it or correct {_setting(uri)}") from None
+        raise UserError(f"no MLflow answers at {uri} ({_cause(error)}); start it or correct {_setting(uri)}") from None
 
     if answer.status_code in (401, 403):
         return None  # it is there; MLflow's client says more of the credentials
     if not answer.ok:
         raise UserError(f"{uri} answers, but not as an MLflow server (HTTP {answer.status_code})")
     return _other_version(uri)
+
+
+def _cause(error: Exception) -> str:
+    """Return why nobody answers, in the words of a person; what urllib3 puts around the cause is no help."""
+    reason = " ".join(str(error).split())
+    for words, sign in (
+        ("connection refused", "refused"),
+        ("no answer in time", "timed out"),
+        ("unknown host", "resolve"),
+    ):
+        if sign in reason:
+            return words
+    return (reason.rpartition("Caused by ")[2].rstrip(")") if "Caused by " in reason else reason)[:200]
 
 
 def _ask(uri: str, route: str, seconds: float) -> requests.Response:
