@@ -29,7 +29,7 @@ from mtlscale.records.events import Noted, RunEnded, RunEvent
 
 _LOOK_SECONDS = 5.0  # between two looks whether any trial has a worker
 _STEP_SECONDS = 0.5  # of a trial between two reports
-_END_SECONDS = 60.0  # for Tune to give back what it holds
+_END_SECONDS = 10.0  # for Tune to give back what it holds; a signal leaves no more time
 
 
 def execute_planned(
