@@ -48,11 +48,12 @@ def mtlscale(command: str, file: Path, home: Path, cluster: LocalCluster) -> sub
 
 def one_group(file: Path, home: Path, address: str) -> None:
     """In a process of its own, which has the cluster's token: all runs by a single group."""
+    from mtlscale.execution.workers.group import execute_groups
+
     from mtlscale.config import load_experiment
     from mtlscale.execution import Job, Options, Plan
     from mtlscale.execution.cluster import cluster
     from mtlscale.execution.rehearsal.dry_run import plan
-    from mtlscale.execution.workers.group import execute_groups
     from mtlscale.records.events import RunEnded
 
     experiment, place = load_experiment(file), Home(home)

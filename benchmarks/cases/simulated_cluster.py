@@ -429,13 +429,13 @@ class Stream:
 def drive(home: Path, runs: int, slots: int) -> dict[str, float]:
     """The real pool and recorder; seconds of CPU that are the driver's own."""
     from cases import scale
+    from mtlscale.execution.workers.pool import execute_pool
 
     from mtlscale.config import ResourceSpec
     from mtlscale.execution.following import follow
     from mtlscale.execution.planning.plan import make_plan
     from mtlscale.execution.sinks import Sinks
     from mtlscale.execution.workers.jobs import Job, Options
-    from mtlscale.execution.workers.pool import execute_pool
     from mtlscale.records import Home
 
     experiment, place = scale.experiment_of(runs), Home(home)

@@ -5,6 +5,7 @@ from mtlscale.lazy import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
+        "ActorStart": ".workers.actor_start",
         "Batched": ".workers.jobs",
         "Datasets": ".planning.plan",
         "Interrupted": ".stopping",
@@ -14,10 +15,11 @@ __getattr__, __dir__, __all__ = lazily(
         "Options": ".workers.jobs",
         "Plan": ".planning.plan",
         "SweepPlan": ".tuning.sweep",
+        "TrainStart": ".workers.train_start",
         "Trial": ".workers.trial",
         "execute": ".workers.trial",
         "execute_batched": ".workers.trial",
-        "execute_pool": ".workers.pool",
+        "execute_jobs": ".workers.executor",
         "experiment_counts": ".planning.status",
         "make_plan": ".planning.plan",
         "own_board": ".finding.own_board",

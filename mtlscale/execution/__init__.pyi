@@ -9,10 +9,12 @@ from mtlscale.execution.planning.status import experiment_counts as experiment_c
 from mtlscale.execution.runner import run as run
 from mtlscale.execution.stopping import Interrupted as Interrupted
 from mtlscale.execution.tuning.sweep import SweepPlan as SweepPlan
+from mtlscale.execution.workers.actor_start import ActorStart as ActorStart
+from mtlscale.execution.workers.executor import execute_jobs as execute_jobs
 from mtlscale.execution.workers.jobs import Batched as Batched
 from mtlscale.execution.workers.jobs import Job as Job
 from mtlscale.execution.workers.jobs import Options as Options
-from mtlscale.execution.workers.pool import execute_pool as execute_pool
+from mtlscale.execution.workers.train_start import TrainStart as TrainStart
 from mtlscale.execution.workers.trial import Trial as Trial
 from mtlscale.execution.workers.trial import execute as execute
 from mtlscale.execution.workers.trial import execute_batched as execute_batched

@@ -23,7 +23,7 @@ from mtlscale.execution.preparing.shared_home_check import check_shared
 from mtlscale.execution.sinks import Sinks
 from mtlscale.execution.stopping import DoneCount
 from mtlscale.execution.tuning.sweep import SweepPlan, Trials, execute_sweep, plan_sweep, untrained, winners
-from mtlscale.execution.workers.dispatch import execute_jobs
+from mtlscale.execution.workers.executor import execute_jobs, start_of
 from mtlscale.execution.workers.jobs import Options
 from mtlscale.records import Board, Closed, Home, Sink, check_folder, complete, ledgers_of, new_folders
 
@@ -140,7 +140,8 @@ def _train(
 
         options = Options.of(experiment, home)
         follow((event for event in lost), board, home, told, owner.check)
-        events = owner.claimed_jobs(jobs, lambda some: execute_jobs(some, slots, options, home))
+        workers = start_of(options, home, experiment.name)
+        events = owner.claimed_jobs(jobs, lambda some: execute_jobs(some, slots, options, workers))
         follow(events, board, home, told, owner.check)
 
     return board if whole is None else own_board(whole, home, data.fingerprints)

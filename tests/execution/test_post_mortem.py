@@ -13,7 +13,7 @@ import pytest
 
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data.readers.prepared import PreparedData
-from mtlscale.execution import Job, Options, execute_pool
+from mtlscale.execution import ActorStart, Job, Options, execute_jobs
 from mtlscale.execution.faults.post_mortem import Birth, cause_of_death, first_line, in_one_line, node_died
 from mtlscale.records.events import RunEnded
 
@@ -119,7 +119,7 @@ def test_runs_whose_workers_die_fail_with_the_reason(
         jobs[how] = Job(run, data.folder, tmp_path / run.run_id)
 
     options = Options(ResourceSpec(max_failures=1), plugins=(str(PLUGIN), str(plugin)))
-    events = execute_pool(list(jobs.values()), 2, options)
+    events = execute_jobs(list(jobs.values()), 2, options, ActorStart(options, "small"))
     errors = {event.record.method: str(event.record.error) for event in events if isinstance(event, RunEnded)}
     for how in ("kill", "exit"):
         assert errors[how].startswith("its worker died 2 times: it ended without a word, as by SIGKILL"), errors

@@ -95,7 +95,7 @@ def test_ray_lists_two_experiments_of_one_name_by_what_they_train(
     assert len(set(named)) == len(named)
     workers = [actor for actor in actors if actor[0].startswith("mtlscale worker ")]
     assert [(kind, shown, state) for _, kind, shown, state in workers] == [
-        ("_RunWorker", "mtlscale worker of small", "ALIVE")
+        ("RunWorker", "mtlscale worker of small", "ALIVE")
     ]
     assert [name.split(" of ")[1].split(",")[0] for name in named if name.startswith("mtlscale queue ")] == ["small"]
     assert (run, "RUNNING") in map(tuple, tasks)

@@ -22,7 +22,7 @@ def run_workers(parent: psutil.Process) -> list[psutil.Process]:
 def _trains(command: str) -> bool:
     """Ray calls a process as the task it executes, and an idle one as its actor."""
     return command.startswith("ray::") and any(
-        part in command for part in ("_RunWorker", "PlannedTrial", "mtlscale worker", " · ")
+        part in command for part in ("RunWorker", "PlannedTrial", "mtlscale worker", " · ")
     )
 
 

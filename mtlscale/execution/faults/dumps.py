@@ -21,7 +21,10 @@ _CHARACTERS = 20_000  # of the thread dump of one worker
 
 
 class WorkerLocation(NamedTuple):
-    """The location of a worker process: its node, its id, and the file there that its thread dumps go to."""
+    """The location of a worker process: its node, its id, and the file there that its thread dumps go to.
+
+    The node is "" where Ray has not started the process; nobody looks there.
+    """
 
     node: str
     pid: int
@@ -100,7 +103,7 @@ def why_dead(places: Iterable[WorkerLocation], ray_says: str) -> str:
     """
     import ray
 
-    locations = [] if node_died(ray_says) else list(places)
+    locations = [] if node_died(ray_says) else [worker for worker in places if worker.node]
     tasks = [
         ray.remote(num_cpus=0, max_retries=0)(cause_of_death).options(scheduling_strategy=_on_node(worker.node))
         for worker in locations
@@ -130,6 +133,7 @@ def everywhere(places: Iterable[WorkerLocation], purpose: str = "ask") -> dict[W
     worker_of = {
         task.options(scheduling_strategy=_on_node(worker.node)).remote(worker.pid, worker.file): worker
         for worker in places
+        if worker.node
     }
     if not worker_of:
         return {}

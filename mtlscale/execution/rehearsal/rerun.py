@@ -13,7 +13,7 @@ from mtlscale.execution.cluster import cluster
 from mtlscale.execution.jobs_of_plan import job_of
 from mtlscale.execution.planning.plan import Datasets, Plan
 from mtlscale.execution.preparing.prepare import prepare
-from mtlscale.execution.workers.dispatch import execute_jobs
+from mtlscale.execution.workers.executor import execute_jobs, start_of
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup
@@ -173,4 +173,5 @@ def _events(job: Job | Batched, options: Options, home: Home, note: Callable[[st
         return
     cluster.check_fits(options.resources)
     with cluster.session(note=note):
-        yield from execute_jobs([job], cluster.slots(options.resources, 1), options, home)
+        workers = start_of(options, home, job.jobs[0].run.experiment)
+        yield from execute_jobs([job], cluster.slots(options.resources, 1), options, workers)

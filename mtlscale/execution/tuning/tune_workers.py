@@ -13,10 +13,10 @@ from typing import Any
 from mtlscale.execution import temp_files
 from mtlscale.execution.placement import needs
 from mtlscale.execution.workers import rendezvous
-from mtlscale.execution.workers.jobs import Job, Options
-from mtlscale.execution.workers.trial import Trial
+from mtlscale.execution.workers.jobs import Batched, Job, Options
+from mtlscale.execution.workers.trial import Trial, execute
 from mtlscale.execution.workers.worker import Plugin, setup
-from mtlscale.records.events import EpochEnded, RunEnded, RunEvent
+from mtlscale.records.events import Advanced, EpochEnded, RunEnded, RunEvent
 
 
 def bundles(options: Options) -> list[dict[str, float]]:
@@ -77,15 +77,19 @@ class WorkerGroup:
         rendezvous.join(address, 0, size, gpu=options.use_gpu)
         ray.get(joined)
 
-    def begin(self, job: Job, options: Options, *, resumes: bool) -> None:
+    def begin(self, job: Job | Batched, options: Options, *, resumes: bool) -> None:
         """Begin the next trial; drop what the last one had not finished."""
+        if isinstance(job, Batched):
+            assert not self._members, "one process trains a batched model"
+            self._events = execute(job, options)
+            return
         pending = self._call_all("begin", lambda rank: (job, options, resumes))
         self._trial = Trial(job, options, resumes=resumes)
         self._events = self._trial.events()
         self._wait(pending)
 
     def step(self) -> list[RunEvent]:
-        """Return the trial's events up to its next end of an epoch, or of the run."""
+        """Return the trial's events up to its next end of an epoch, or of a run, or word of how far a batch is."""
         pending = self._call_all("step")
         events = list(until_boundary(self._events))
         self._wait(pending)
@@ -111,8 +115,8 @@ class WorkerGroup:
 
 
 def until_boundary(events: Iterable[RunEvent]) -> Iterable[RunEvent]:
-    """Yield the next events of a trial, the last of them the end of an epoch or of the run."""
+    """Yield the next events of a trial, the last of them the end of an epoch or of a run, or a batch's progress."""
     for event in events:
         yield event
-        if isinstance(event, EpochEnded | RunEnded):
+        if isinstance(event, Advanced | EpochEnded | RunEnded):
             return

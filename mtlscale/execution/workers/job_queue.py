@@ -1,4 +1,4 @@
-"""The queue of runs that groups of workers share, and the retry of a run when its group fails.
+"""The queue of jobs that workers pull from, and the retry of a run when its worker is lost.
 
 It lies in a process that has not loaded the user's components, so it knows runs by the ids it is given.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 from mtlscale.execution.faults.dumps import WorkerLocation
 from mtlscale.execution.faults.failures import LostWorkers, because
+from mtlscale.execution.faults.post_mortem import first_line
 from mtlscale.execution.workers.jobs import Batched, Job
 from mtlscale.records.events import Advanced, RunEnded, RunEvent
 
@@ -21,37 +22,46 @@ RunIds = tuple[str, ...]  # of the runs of a job
 
 @dataclass(frozen=True)
 class LostRun:
-    """Run that nobody will work on any more, and the cause."""
+    """Run that nobody will work on any more, and the cause.
+
+    Attributes:
+        cause: How often its worker was lost, and why if that is known.
+        places: The locations of its last worker's processes, if they died without an exception.
+        ray_says: Ray's error then, "" if there is none.
+    """
 
     run_id: str
     cause: str
-    places: tuple[WorkerLocation, ...] = ()  # of its last workers, if they died without an exception
+    places: tuple[WorkerLocation, ...] = ()
+    ray_says: str = ""
 
 
 @dataclass
-class _GroupState:
-    """State of a group, as the queue knows it."""
+class _WorkerState:
+    """State of a worker, as the queue knows it."""
 
     since: float  # time of its last sign of life
-    reserved: RunIds | None = None  # of the only job it is for, which no other group takes; None: it takes any
+    reserved: RunIds | None = None  # of the only job it is for, which no other worker takes; None: it takes any
     held: RunIds = ()  # of the runs it has to train, without those that have ended
-    places: list[WorkerLocation] = field(default_factory=list)  # of its workers, where they are up
+    places: list[WorkerLocation] = field(default_factory=list)  # of its processes, where they are up
     handles: tuple[Any, ...] = ()
-    fruitless: int = 0  # times in a row that its workers came up and died before they had a job
-    complaint: str = ""  # what its workers have died of
+    idle: bool = True  # it has had no job yet
+    complaint: str = ""  # what its processes have died of
 
 
 @dataclass(frozen=True)
-class GroupSnapshot:
-    """Snapshot of a group for the driver.
+class WorkerSnapshot:
+    """Snapshot of a worker for the driver.
 
     Attributes:
         quiet: Seconds since its last sign of life, 0 without a job.
-        places: The locations of its workers, where they are up.
+        places: The locations of its processes, where they are up.
+        run_id: The id of a run that it has to train, "" if it has none.
     """
 
     quiet: float
     places: tuple[WorkerLocation, ...]
+    run_id: str
 
 
 @dataclass(frozen=True)
@@ -62,92 +72,114 @@ class QueueSnapshot:
     waiting: int
     next_job: str  # the id of a run of the next job
     held_jobs: int
-    groups: dict[str, GroupSnapshot]
+    workers: dict[str, WorkerSnapshot]
+
+    def is_up(self, worker: str) -> bool:
+        return worker in self.workers and bool(self.workers[worker].places)
 
 
 class JobQueue:
-    """Jobs in their order, each held by at most one group.
+    """Jobs in their order, each held by at most one worker.
 
-    The job that a dead group held is the next to be handed out, to whichever group asks first, `max_failures` times;
-    then it has failed. A group may instead be for one job alone, which is reserved for it when it is made.
+    The job that a dead worker held is the next to be handed out, to whichever worker asks first, `max_failures` times;
+    then it has failed. A worker may instead be for one job alone, which is reserved for it when it is made. Workers
+    that die before they have had a job do so `patience` times in a row; then every job that waits has failed.
     """
 
-    def __init__(self, jobs: Mapping[RunIds, Job | Batched], max_failures: int) -> None:
+    def __init__(self, jobs: Mapping[RunIds, Job | Batched], max_failures: int, patience: int = 0) -> None:
         self._parts = {
             run_id: part for run_ids, job in jobs.items() for run_id, part in zip(run_ids, job.jobs, strict=True)
         }
         self._batched = {run_id for run_ids, job in jobs.items() if isinstance(job, Batched) for run_id in run_ids}
         self._waiting = deque(jobs)
-        self._max = max_failures
         self._lost = LostWorkers(max_failures)
-        self._groups: dict[str, _GroupState] = {}
+        self._patience, self._fruitless = max(patience, max_failures), 0
+        self._workers: dict[str, _WorkerState] = {}
         self._events: list[RunEvent | LostRun] = []
 
-    def reserve(self, group: str) -> RunIds:
-        """Reserve the next job that waits for a new group, which does no other; return the ids of its runs."""
-        run_ids = self._waiting.popleft()
-        self._groups[group] = _GroupState(time.monotonic(), reserved=run_ids)
-        return run_ids
+    def reserve(self, worker: str, run_ids: RunIds | None = None) -> RunIds:
+        """Reserve a job for a worker, which does no other; return the ids of its runs.
 
-    def begin(self, group: str, *handles: Any) -> tuple[str | None, bool]:
-        """Note that the workers of a group are about to be started; earlier ones are dead.
+        Args:
+            worker: The worker; if it is known, its processes have died, and these are others.
+            run_ids: The ids of runs, of which a job that waits is taken; None: the next job.
+        """
+        self.leave(worker, "")
+        found = (job for job in self._waiting if run_ids is None or job[0] in run_ids)
+        if reserved := next(found, ()):
+            self._waiting.remove(reserved)
+        self._workers[worker] = _WorkerState(time.monotonic(), reserved=reserved)
+        return reserved
+
+    def begin(self, worker: str, *handles: Any) -> bool:
+        """Note that the processes of a worker are about to be started, and the handles they can be ended by.
 
         Returns:
-            The reason why they must not start, None if they may; and whether the group is healthy.
+            Whether any job is left for it.
         """
-        state = self._groups.setdefault(group, _GroupState(time.monotonic()))
-        if not state.held and state.places:
-            state.fruitless += 1
-        self._give_back(state)
-        state.places, state.handles = [], handles
-        if state.fruitless > self._max:
-            return f"workers died {state.fruitless} times before they had a run{because(state.complaint)}", False
-        left = self._waiting if state.reserved is None else state.reserved
-        return (None if left else "no run is left"), True
+        state = self._workers.setdefault(worker, _WorkerState(time.monotonic()))
+        state.handles = handles
+        return bool(self._waiting if state.reserved is None else state.reserved)
 
-    def enter(self, group: str, location: WorkerLocation, *handles: Any) -> None:
-        """Note that a worker of the group is up, and the handles of what it holds in the cluster."""
-        state = self._groups[group]
+    def enter(self, worker: str, location: WorkerLocation, *handles: Any) -> None:
+        """Note that a process of the worker is up, and the handles of what it holds in the cluster."""
+        state = self._workers.setdefault(worker, _WorkerState(time.monotonic()))
         state.places.append(location)
         state.handles += tuple(handle for handle in handles if handle not in state.handles)
 
-    def complain(self, group: str, text: str) -> None:
-        """Note why a worker of the group dies; the first complaint names the cause, others follow from it."""
-        self._groups[group].complaint = self._groups[group].complaint or text
+    def complain(self, worker: str, text: str) -> None:
+        """Note why a process of the worker dies; the first complaint names the cause, others follow from it."""
+        if (state := self._workers.get(worker)) is not None:
+            state.complaint = state.complaint or text
 
-    def take(self, group: str) -> Job | Batched | None:
+    def take(self, worker: str) -> Job | Batched | None:
         """Return the job to work on now, None when none is left."""
-        state = self._groups[group]
+        state = self._workers[worker]
         if state.reserved is not None:
             state.held, state.reserved = state.reserved, ()
         else:
             state.held = self._waiting.popleft() if self._waiting else ()
-        state.since, state.fruitless = time.monotonic(), 0
+        state.since, state.idle, self._fruitless = time.monotonic(), False, 0
         return self._job(state.held) if state.held else None
 
-    def report(self, group: str, event: RunEvent) -> None:
-        """Take an event of the job the group holds; ignore events of any other job."""
-        state = self._groups[group]
+    def report(self, worker: str, event: RunEvent) -> None:
+        """Take an event of the job the worker holds; ignore events of any other job."""
+        state = self._workers.get(worker)
         run_ids = event.run_ids if isinstance(event, Advanced) else (getattr(event, "run_id", ""),)
-        if not set(state.held).issuperset(run_ids):
+        if state is None or not set(state.held).issuperset(run_ids):
             return
         state.since = time.monotonic()
         if isinstance(event, RunEnded):
             state.held = tuple(run_id for run_id in state.held if run_id != event.run_id)
         self._events.append(event)
 
-    def leave(self, group: str) -> None:
-        """Remove a group that has ended, well or not, and give its job back."""
-        if group not in self._groups:
-            return
-        state = self._groups.pop(group)
-        self._give_back(state)
+    def leave(self, worker: str, error: str | None = None) -> bool:
+        """Remove a worker that has ended, and give its job back.
+
+        Args:
+            worker: The worker.
+            error: Why it has ended, "" if that is unknown; None: because nothing was left for it, or it was ended.
+
+        Returns:
+            Whether it was lost: it had a job, or died before it had one.
+        """
+        state = self._workers.pop(worker, None)
+        if state is None:
+            return False
+        if state.held:
+            self._give_back(state, error or "")
         if state.reserved:
             self._waiting.appendleft(state.reserved)
+        if state.idle and error is not None:
+            self._fruitless += 1
+            if self._fruitless > self._patience:
+                cause = state.complaint or first_line(error)
+                self.give_up(f"workers died {self._fruitless} times before they had a run{because(cause)}")
+        return error is not None and (state.idle or bool(state.held))
 
     def give_up(self, reason: str) -> None:
         """Fail the jobs that wait, those that are reserved among them."""
-        reserved = [state for state in self._groups.values() if state.reserved]
+        reserved = [state for state in self._workers.values() if state.reserved]
         jobs = [*(state.reserved or () for state in reserved), *self._waiting]
         self._events += [LostRun(run_id, reason) for run_ids in jobs for run_id in run_ids]
         for state in reserved:
@@ -157,40 +189,34 @@ class JobQueue:
     def snapshot(self) -> QueueSnapshot:
         events, self._events = tuple(self._events), []
         now = time.monotonic()
-        groups = {
-            name: GroupSnapshot(now - state.since if state.held else 0.0, tuple(state.places))
-            for name, state in self._groups.items()
+        workers = {
+            name: WorkerSnapshot(
+                now - state.since if state.held else 0.0, tuple(state.places), next(iter(state.held), "")
+            )
+            for name, state in self._workers.items()
         }
-        held_count = sum(bool(state.held or state.reserved) for state in self._groups.values())
-        reserved = next((state.reserved for state in self._groups.values() if state.reserved), None)
+        held_count = sum(bool(state.held or state.reserved) for state in self._workers.values())
+        reserved = next((state.reserved for state in self._workers.values() if state.reserved), None)
         first = (reserved or (self._waiting[0] if self._waiting else ("",)))[0]
-        return QueueSnapshot(events, len(self._waiting), first, held_count, groups)
+        return QueueSnapshot(events, len(self._waiting), first, held_count, workers)
 
     def handles(self) -> dict[str, tuple[Any, ...]]:
-        """Return Ray's handles by which each group can be ended.
+        """Return Ray's handles by which each worker can be ended.
 
-        They are no part of the snapshot: three times a second, those of hundreds of groups would cost more than all
+        They are no part of the snapshot: three times a second, those of hundreds of workers would cost more than all
         the rest.
         """
-        return {name: state.handles for name, state in self._groups.items()}
+        return {name: state.handles for name, state in self._workers.items()}
 
     def _job(self, run_ids: RunIds) -> Job | Batched:
         """Return the job of these runs, which may be what is left of a batched one."""
         parts = tuple(self._parts[run_id] for run_id in run_ids)
         return Batched(parts) if run_ids[0] in self._batched else parts[0]
 
-    def _give_back(self, group: _GroupState) -> None:
-        """Return what a group held to the queue, or to the group if it is for this job alone."""
-        lost, group.held = group.held, ()
-        if not lost:
-            return
-        causes = {run_id: self._lost.failure(run_id, group.complaint, whose="its workers") for run_id in lost}
-        places = () if group.complaint else tuple(group.places)
-        self._events += [LostRun(run_id, cause, places) for run_id, cause in causes.items() if cause is not None]
-
-        again = tuple(run_id for run_id, cause in causes.items() if cause is None)
-        if group.reserved is not None:
-            group.reserved = again
-        elif again:
+    def _give_back(self, state: _WorkerState, ray_says: str) -> None:
+        """Return what a dead worker held to the queue; fail what has been lost too often."""
+        causes = {run_id: self._lost.failure(run_id, state.complaint) for run_id in state.held}
+        places, ray_says = ((), "") if state.complaint else (tuple(state.places), ray_says)
+        self._events += [LostRun(run_id, cause, places, ray_says) for run_id, cause in causes.items() if cause]
+        if again := tuple(run_id for run_id, cause in causes.items() if cause is None):
             self._waiting.appendleft(again)
-        group.complaint = ""

@@ -14,9 +14,8 @@ from ray.train import Result
 
 from mtlscale.config import Experiment, ResourceSpec, Run
 from mtlscale.data.readers.prepared import PreparedData
-from mtlscale.execution import Job, Options
+from mtlscale.execution import Job, Options, TrainStart, execute_jobs
 from mtlscale.execution.faults import busy_machine
-from mtlscale.execution.workers.group import execute_groups
 from mtlscale.records import read_record
 from mtlscale.records.events import Noted, RunEnded
 from mtlscale.training import Trainer, train
@@ -47,7 +46,7 @@ def test_two_ray_train_workers_end_with_the_parameters_of_one(
         jobs.append(Job(run, data.folder, tmp_path / run.run_id))
         data_of[run.run_id] = data
     options_two = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
-    events = execute_groups(jobs, 1, options_two, tmp_path / "train")
+    events = execute_jobs(jobs, 1, options_two, TrainStart(options_two, tmp_path / "train", "small"))
     records = {event.run_id: event.record for event in events if isinstance(event, RunEnded)}
     for job in jobs:
         record = records[job.run.run_id]
@@ -84,7 +83,7 @@ def test_two_groups_share_a_queue_and_a_killed_worker_costs_its_run_nothing(
     jobs = [Job(run, data.folder, tmp_path / run.run_id) for run in runs]
     options = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
     records, seen, killed = {}, set(), 0
-    for event in execute_groups(jobs, 2, options, tmp_path / "train"):
+    for event in execute_jobs(jobs, 2, options, TrainStart(options, tmp_path / "train", "small")):
         if isinstance(event, RunEnded):
             records[event.run_id] = event.record
         seen.add(event.run_id)  # type: ignore[union-attr]
@@ -121,7 +120,9 @@ def test_groups_that_are_left_early_give_their_places_back_at_once(
     data = uneven(shared=False)
     run = run_of(small(methods="[equal]", training="{epochs: 1000000, batch_size: 16}"), data)
     options = Options(ResourceSpec(workers=2), plugins=(str(PLUGIN),))
-    events = execute_groups([Job(run, data.folder, tmp_path / "run")], 1, options, tmp_path / "train")
+    events = execute_jobs(
+        [Job(run, data.folder, tmp_path / "run")], 1, options, TrainStart(options, tmp_path / "train", "small")
+    )
     next(events)
     assert ray.available_resources().get("CPU", 0) == 2
     events.close()  # type: ignore[attr-defined]
@@ -154,7 +155,9 @@ def test_runs_that_no_group_finds_places_for_fail_with_the_cause(
     data = uneven(shared=False)
     run = run_of(small(methods="[equal]"), data)
     options = Options(ResourceSpec(workers=2, cpus_per_worker=3, start_minutes=0.05), plugins=(str(PLUGIN),))
-    note, event = execute_groups([Job(run, data.folder, tmp_path / "run")], 1, options, tmp_path / "train")
+    note, event = execute_jobs(
+        [Job(run, data.folder, tmp_path / "run")], 1, options, TrainStart(options, tmp_path / "train", "small")
+    )
     said = "no worker has come up within 0.1 minutes: a run needs 2, each needs 3 CPUs"
     assert isinstance(note, Noted) and note.text.startswith(said) and note.text.endswith("; trying once more")
     assert isinstance(event, RunEnded) and event.record.status == "failed"

@@ -1,0 +1,84 @@
+"""Where a queue of jobs lies: in an actor that workers on all nodes reach, or wherever another `Queue` puts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from mtlscale.execution.faults.dumps import WorkerLocation
+from mtlscale.execution.workers.job_queue import JobQueue, QueueSnapshot, RunIds
+from mtlscale.execution.workers.jobs import Batched, Job
+from mtlscale.execution.workers.names import actor_name
+from mtlscale.records.events import RunEnded, RunEvent
+
+_UNANSWERED = 64  # reports that a worker may be ahead of the queue
+
+
+class Queue(Protocol):
+    """A `JobQueue`, wherever it lies."""
+
+    def reserve(self, worker: str, run_ids: RunIds | None = None) -> RunIds: ...
+    def begin(self, worker: str, *handles: Any) -> bool: ...
+    def enter(self, worker: str, location: WorkerLocation, *handles: Any) -> None: ...
+    def complain(self, worker: str, text: str) -> None: ...
+    def take(self, worker: str) -> Job | Batched | None: ...
+    def report(self, worker: str, event: RunEvent) -> None: ...
+    def leave(self, worker: str, error: str | None = None) -> bool: ...
+    def give_up(self, reason: str) -> None: ...
+    def snapshot(self) -> QueueSnapshot: ...
+    def handles(self) -> dict[str, tuple[Any, ...]]: ...
+
+
+@contextmanager
+def complaints(queue: Queue, worker: str) -> Iterator[None]:
+    """Tell the queue of an error that ends the worker."""
+    try:
+        yield
+    except Exception as error:
+        queue.complain(worker, f"{type(error).__name__}: {error}".splitlines()[0])
+        raise
+
+
+class RayQueue:
+    """Queue in an actor on the driver's node, which lives as long as the driver; it travels to workers."""
+
+    def __init__(self, jobs: Mapping[RunIds, Job | Batched], max_failures: int, patience: int) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        driver_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        experiment = next((job.jobs[0].run.experiment for job in jobs.values()), "")
+        actor = ray.remote(num_cpus=0)(JobQueue).options(
+            name=actor_name("queue", experiment), scheduling_strategy=driver_node
+        )
+        self._actor: Any = actor.remote(jobs, max_failures, patience)
+        self._sent: list[Any] = []  # reports without an answer
+        self._title = ""  # of the job it has taken, by which Ray's list of tasks shows its reports
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> Any:
+            import ray
+
+            return ray.get(getattr(self._actor, name).remote(*arguments))
+
+        return call
+
+    def take(self, worker: str) -> Job | Batched | None:
+        import ray
+
+        job: Job | Batched | None = ray.get(self._actor.take.remote(worker))
+        self._title = "" if job is None else job.title
+        return job
+
+    def report(self, worker: str, event: RunEvent) -> None:
+        """Send an event; the end of a run has arrived when this returns."""
+        import ray
+
+        self._sent.append(self._actor.report.options(name=f"report · {self._title}").remote(worker, event))
+        if isinstance(event, RunEnded) or len(self._sent) >= _UNANSWERED:
+            ray.get(self._sent)
+            self._sent.clear()
