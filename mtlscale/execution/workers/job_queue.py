@@ -142,16 +142,17 @@ class JobQueue:
         state.since, state.idle, self._fruitless = time.monotonic(), False, 0
         return self._job(state.held) if state.held else None
 
-    def report(self, worker: str, event: RunEvent) -> None:
-        """Take an event of the job the worker holds; ignore events of any other job."""
-        state = self._workers.get(worker)
-        run_ids = event.run_ids if isinstance(event, Advanced) else (getattr(event, "run_id", ""),)
-        if state is None or not set(state.held).issuperset(run_ids):
-            return
-        state.since = time.monotonic()
-        if isinstance(event, RunEnded):
-            state.held = tuple(run_id for run_id in state.held if run_id != event.run_id)
-        self._events.append(event)
+    def report(self, worker: str, *events: RunEvent) -> None:
+        """Take events of the job the worker holds; ignore events of any other job."""
+        state = self._workers.get(worker, _WorkerState(0.0))
+        for event in events:
+            run_ids = event.run_ids if isinstance(event, Advanced) else (getattr(event, "run_id", ""),)
+            if not set(state.held).issuperset(run_ids):
+                continue
+            state.since = time.monotonic()
+            if isinstance(event, RunEnded):
+                state.held = tuple(run_id for run_id in state.held if run_id != event.run_id)
+            self._events.append(event)
 
     def leave(self, worker: str, error: str | None = None) -> bool:
         """Remove a worker that has ended, and give its job back.

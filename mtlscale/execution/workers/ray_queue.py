@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -12,7 +13,9 @@ from mtlscale.execution.workers.jobs import Batched, Job
 from mtlscale.execution.workers.names import actor_name
 from mtlscale.records.events import RunEnded, RunEvent
 
-_UNANSWERED = 64  # reports that a worker may be ahead of the queue
+# Reports of a worker in a second, on average and at once. Events of fast runs travel together: each report is in Ray's
+# list of tasks.
+_RATE, _BURST = 2.0, 10.0
 
 
 class Queue(Protocol):
@@ -23,7 +26,7 @@ class Queue(Protocol):
     def enter(self, worker: str, location: WorkerLocation, *handles: Any) -> None: ...
     def complain(self, worker: str, text: str) -> None: ...
     def take(self, worker: str) -> Job | Batched | None: ...
-    def report(self, worker: str, event: RunEvent) -> None: ...
+    def report(self, worker: str, *events: RunEvent) -> None: ...
     def leave(self, worker: str, error: str | None = None) -> bool: ...
     def give_up(self, reason: str) -> None: ...
     def snapshot(self) -> QueueSnapshot: ...
@@ -53,7 +56,8 @@ class RayQueue:
             name=actor_name("queue", experiment), scheduling_strategy=driver_node
         )
         self._actor: Any = actor.remote(jobs, max_failures, patience)
-        self._sent: list[Any] = []  # reports without an answer
+        self._unsent: list[RunEvent] = []
+        self._allowed, self._asked = _BURST, 0.0  # reports that a worker may make, and when that was so
         self._title = ""  # of the job it has taken, by which Ray's list of tasks shows its reports
 
     def __getattr__(self, name: str) -> Any:
@@ -74,11 +78,19 @@ class RayQueue:
         self._title = "" if job is None else job.title
         return job
 
-    def report(self, worker: str, event: RunEvent) -> None:
-        """Send an event; the end of a run has arrived when this returns."""
+    def report(self, worker: str, *events: RunEvent) -> None:
+        """Send events, or keep them for the next report; the end of a run has arrived when this returns."""
         import ray
 
-        self._sent.append(self._actor.report.options(name=f"report · {self._title}").remote(worker, event))
-        if isinstance(event, RunEnded) or len(self._sent) >= _UNANSWERED:
-            ray.get(self._sent)
-            self._sent.clear()
+        now = time.monotonic()
+        self._allowed = min(_BURST, self._allowed + _RATE * (now - (self._asked or now)))
+        self._asked = now
+        self._unsent += events
+        at_end = any(isinstance(event, RunEnded) for event in events)
+        if self._allowed < 1 and not at_end:
+            return
+
+        sent = self._actor.report.options(name=f"report · {self._title}").remote(worker, *self._unsent)
+        self._allowed, self._unsent = max(0.0, self._allowed - 1), []
+        if at_end:
+            ray.get(sent)
