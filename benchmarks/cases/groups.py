@@ -48,10 +48,9 @@ def mtlscale(command: str, file: Path, home: Path, cluster: LocalCluster) -> sub
 
 def one_group(file: Path, home: Path, address: str) -> None:
     """In a process of its own, which has the cluster's token: all runs by a single group."""
-    from mtlscale.execution.workers.group import execute_groups
 
     from mtlscale.config import load_experiment
-    from mtlscale.execution import Job, Options, Plan
+    from mtlscale.execution import Job, Options, Plan, TrainStart, execute_jobs
     from mtlscale.execution.cluster import cluster
     from mtlscale.execution.rehearsal.dry_run import plan
     from mtlscale.records.events import RunEnded
@@ -62,7 +61,8 @@ def one_group(file: Path, home: Path, address: str) -> None:
     jobs = [Job(run, found.data.folders[run.data], place.run(run.run_id)) for run in found.todo]
     ledger = Ledger(place.ledger(experiment.name))
     with cluster.session(address):
-        for event in execute_groups(jobs, 1, Options(experiment.resources), home / "ray_train"):
+        options = Options(experiment.resources)
+        for event in execute_jobs(jobs, 1, options, TrainStart(options, home / "ray_train", experiment.name)):
             if isinstance(event, RunEnded):
                 ledger.append(event.record)
 

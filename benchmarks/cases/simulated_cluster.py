@@ -8,8 +8,8 @@ queues, their retries and the number of their groups are this project's own (`Jo
 The nodes and the time are simulated: Ray's placement, starts, epochs, nodes that die, spot nodes that are taken away
 after a notice, and come back. `--arrival` sets how busy the cluster is.
 
-(b) *The driver.* The real pool of workers and the real recorder take all runs of one experiment from simulated workers,
-64 and then 512 at once; what a run costs must not depend on their number.
+(b) *The driver.* The real executor and the real recorder take all runs of one experiment from simulated workers, 64 and
+then 512 at once; what a run costs must not depend on their number.
 
 (c) *Real Ray* (`--ray-nodes`): that many raylets on this machine, and the same groups placed by Ray itself and by the
 simulated cluster; also what Ray takes to look at as many workers as (b) has.
@@ -23,7 +23,6 @@ import itertools
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -104,7 +103,7 @@ class Driver:
         for name in (f"{number}-{run}" for run in range(runs)):
             jobs[name] = SimpleNamespace(run_id=name)
             jobs[name].jobs = (jobs[name],)
-        self.queue = JobQueue({(name,): job for name, job in jobs.items()}, max_failures=2)
+        self.queue = JobQueue({(name,): job for name, job in jobs.items()}, max_failures=2, patience=2 + slots)
         mean = rng.choice((60.0, 300.0, 1200.0))  # seconds of a run on one worker
         self.seconds = {run_id: mean * rng.lognormvariate(0, 0.5) / workers**0.8 for run_id in jobs}
         self.epochs = dict.fromkeys(jobs, 0)
@@ -200,10 +199,9 @@ class Simulation:
                 self.leave(group)
 
     def ask(self, group: Group) -> None:
-        """Ask for places, at the first start and after a loss; a group that nobody needs ends."""
+        """Ask for places; a group that nobody needs ends."""
         group.incarnation, group.run, group.asked = group.incarnation + 1, None, self.now
-        refusal, _ = self.asked(group.driver.queue.begin, group.name, group)
-        if refusal is not None:
+        if not self.asked(group.driver.queue.begin, group.name, group):
             self.leave(group)
             return
         self.waiting.append(group)
@@ -222,7 +220,6 @@ class Simulation:
             for node in set(places):
                 self.on[node].add(group)
             self.placements.append((len(places), len(set(places)), self.now - group.asked))
-            self.asked(group.driver.queue.place, group.name, None)
             self.at(self.now + START[len(places) > 1], self.come_up, group, group.incarnation)
 
     def come_up(self, group: Group, incarnation: int) -> None:
@@ -270,10 +267,10 @@ class Simulation:
         else:
             self.take(group)
 
-    def leave(self, group: Group) -> None:
+    def leave(self, group: Group, error: str | None = None) -> None:
         group.incarnation += 1
         group.driver.groups.pop(group.name, None)
-        self.asked(group.driver.queue.leave, group.name)
+        self.asked(group.driver.queue.leave, group.name, error)
         if group in self.waiting:
             self.waiting.remove(group)
         self.free(group)
@@ -319,7 +316,7 @@ class Simulation:
                     place.free += 1
                     self.on[place].discard(group)
         for group in hit:
-            self.ask(group)
+            self.leave(group, "its node died")
             self.start_groups(group.driver)
         self.at(self.now + RETURN, self.come_back, node)
 
@@ -364,77 +361,68 @@ class Simulation:
 # -- (b) the driver ----------------------------------------------------------------------------------------------------
 
 
-class SimulatedRay:
-    """As much of Ray as the pool of workers needs: actors whose runs end when the simulated time has come."""
+class SimulatedStart:
+    """Start of workers that train in simulated time: an event of their runs after a second, on average."""
 
-    exceptions = SimpleNamespace(RayError=type("RayError", (Exception,), {}))
+    own, capacity = False, 1
 
     def __init__(self, seed: int) -> None:
-        self.rng, self.now, self.spent, self.waits = random.Random(seed), 0.0, 0.0, 0
+        from mtlscale.execution.workers.job_queue import JobQueue
 
-    def remote(self, **_: Any) -> Callable[[type], Any]:
-        return lambda cls: SimpleNamespace(remote=lambda *_: self._actor())
+        self.queue, self.rng, self.now, self.spent, self.looks = JobQueue, random.Random(seed), 0.0, 0.0, 0
+        self.heap: list[tuple[float, int, Iterator[None]]] = []
+        self.order, self.over = itertools.count(), set[str]()
 
-    def _actor(self) -> Any:
-        def run(job: Any, _: Any) -> Stream:
-            return Stream(self, job.run)
+    def worker(self, name: str, title: str, queue: Any) -> Any:
+        self._later(self._work(name, queue))
+        return SimpleNamespace(
+            name=name, error=None, ended=lambda: name in self.over, dismiss=lambda: None, end=lambda handles: None
+        )
 
-        place = SimpleNamespace(remote=lambda: SimpleNamespace(when=self.now))
-        return SimpleNamespace(place=place, run=SimpleNamespace(options=lambda **_: SimpleNamespace(remote=run)))
+    def monotonic(self) -> float:
+        return self.now
 
-    def wait(
-        self, refs: Sequence[Any], num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
-    ) -> tuple[list[Any], list[Any]]:
+    def time_ns(self) -> int:
+        return int(1e9 * self.now)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, which costs the driver nothing."""
         before = time.process_time()
-        if timeout != 0:
-            self.now = max(self.now, min(ref.when for ref in refs))
-        ready = [ref for ref in refs if ref.when <= self.now][:num_returns]
+        self.now, self.looks = self.now + seconds, self.looks + 1
+        while self.heap and self.heap[0][0] <= self.now:
+            work = heapq.heappop(self.heap)[2]
+            if next(work, self) is not self:
+                self._later(work)
         self.spent += time.process_time() - before
-        self.waits += 1
-        return ready, []
 
-    def get(self, value: Any) -> Any:
-        return value
+    def _later(self, work: Iterator[None]) -> None:
+        heapq.heappush(self.heap, (self.now + self.rng.expovariate(1), next(self.order), work))
 
-    def kill(self, actor: Any) -> None:
-        pass
-
-
-class Stream:
-    """The events of a run on a simulated worker."""
-
-    def __init__(self, ray: SimulatedRay, run: Any) -> None:
-        self.ray, self.run, self.epoch = ray, run, 0
-        self.when = ray.now + ray.rng.expovariate(1)
-
-    def __next__(self) -> Any:
+    def _work(self, name: str, queue: Any) -> Iterator[None]:
         from cases import scale
 
+        from mtlscale.execution.faults.dumps import WorkerLocation
         from mtlscale.records.events import EpochEnded, RunEnded
 
-        before = time.process_time()
-        try:
-            self.epoch += 1
-            if self.epoch > scale.EPOCHS + 1:
-                raise StopIteration
-            last = self.epoch > scale.EPOCHS
-            self.when = self.ray.now + (0 if last else self.ray.rng.expovariate(1))
-            if last:
-                return RunEnded(self.run.run_id, scale.record_of(self.run, self.ray.rng))
-            return EpochEnded(self.run.run_id, scale.epoch_of(self.epoch, self.ray.rng))
-        finally:
-            self.ray.spent += time.process_time() - before
+        queue.enter(name, WorkerLocation("", 0, ""))
+        while (job := queue.take(name)) is not None:
+            run = job.jobs[0].run
+            for epoch in range(1, scale.EPOCHS + 1):
+                yield
+                queue.report(name, EpochEnded(run.run_id, scale.epoch_of(epoch, self.rng)))
+            queue.report(name, RunEnded(run.run_id, scale.record_of(run, self.rng)))
+        self.over.add(name)
 
 
 def drive(home: Path, runs: int, slots: int) -> dict[str, float]:
-    """The real pool and recorder; seconds of CPU that are the driver's own."""
+    """The real executor and recorder; seconds of CPU that are the driver's own."""
     from cases import scale
-    from mtlscale.execution.workers.pool import execute_pool
 
     from mtlscale.config import ResourceSpec
     from mtlscale.execution.following import follow
     from mtlscale.execution.planning.plan import make_plan
     from mtlscale.execution.sinks import Sinks
+    from mtlscale.execution.workers import executor
     from mtlscale.execution.workers.jobs import Job, Options
     from mtlscale.records import Home
 
@@ -442,30 +430,28 @@ def drive(home: Path, runs: int, slots: int) -> dict[str, float]:
     data = scale.data_of(experiment, home)
     found = make_plan(experiment, experiment.runs(data.fingerprints), place.ledger("scale"), place, data)
     jobs = [Job(run, home, place.run(run.run_id)) for run in found.todo]
-    simulated: Any = SimulatedRay(0)
-    real, sys.modules["ray"] = sys.modules.get("ray"), simulated
+    simulated: Any = SimulatedStart(0)
+    real, executor.time = executor.time, simulated  # type: ignore[attr-defined]
     try:
-        cpu, pool = time.process_time(), 0.0
+        cpu, events = time.process_time(), 0.0
 
         def coming() -> Iterator[Any]:
-            nonlocal pool
-            came = execute_pool(jobs, slots, Options(ResourceSpec()))
+            nonlocal events
+            came = executor.execute_jobs(jobs, slots, Options(ResourceSpec()), simulated)
             while True:
                 before = time.process_time()
                 event = next(came, None)
-                pool += time.process_time() - before
+                events += time.process_time() - before
                 if event is None:
                     return
                 yield event
 
         follow(coming(), found.board, place, Sinks(), lambda: None)
-        recording = time.process_time() - cpu - pool
+        recording = time.process_time() - cpu - events
         cpu = time.process_time() - cpu - simulated.spent
     finally:
-        del sys.modules["ray"]
-        if real is not None:
-            sys.modules["ray"] = real
-    return {"runs": len(jobs), "pool": cpu - recording, "recording": recording, "waits": simulated.waits}
+        executor.time = real  # type: ignore[attr-defined]
+    return {"runs": len(jobs), "pool": cpu - recording, "recording": recording, "waits": simulated.looks}
 
 
 # -- (c) real Ray ------------------------------------------------------------------------------------------------------
@@ -584,7 +570,7 @@ def run(options: argparse.Namespace) -> None:
             found = drive(Path(home), options.runs, slots)
         runs = found["runs"]
         pool, records = 1e3 * found["pool"] / runs, 1e3 * found["recording"] / runs
-        text = f"{pool:.2f} ms pool, {records:.2f} ms records, {found['waits'] / runs:.1f} looks"
+        text = f"{pool:.2f} ms executor, {records:.2f} ms records, {found['waits'] / runs:.1f} looks"
         rows.append((f"a run, {slots} workers at once", text))
     if rows:
         show("the driver's CPU time, without Ray", rows)

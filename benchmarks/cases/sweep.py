@@ -24,7 +24,7 @@ from typing import Any
 from harness import Sheet, say, timed
 
 from mtlscale.config import Experiment, ResourceSpec, Run, trials
-from mtlscale.execution import Batched, Job, Options, execute_pool
+from mtlscale.execution import ActorStart, Batched, Job, Options, execute_jobs
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records import score
@@ -127,7 +127,8 @@ def _batched(runs: list[Run], data: Path, workers: int, resources: ResourceSpec)
     size = -(-len(runs) // workers)
     parts = [part for group in planning.groups(runs) for part in planning.shares(group, size)]
     batches = [Batched(tuple(Job(run, data, folder / run.run_id) for run in part)) for part in parts]
-    events = execute_pool(batches, workers, Options(resources))
+    options = Options(resources)
+    events = execute_jobs(batches, workers, options, ActorStart(options, "benchmark"))
     records = [event.record for event in events if isinstance(event, RunEnded)]
     shutil.rmtree(folder)
     values = {record.run_id: score(record) for record in records}

@@ -90,7 +90,11 @@ def test_ray_lists_two_experiments_of_one_name_by_what_they_train(
             listed = subprocess.run(asked, env=cluster.environment(), capture_output=True, text=True)
             assert listed.returncode == 0, listed.stderr[-2000:]
             actors, tasks = json.loads(listed.stdout.splitlines()[-1])
-            runs = train_runs(cluster)
+            until, runs = time.monotonic() + SECONDS, train_runs(cluster)
+            while [found["status"] for found in runs] != ["RUNNING"]:
+                assert time.monotonic() < until, runs
+                time.sleep(1)
+                runs = train_runs(cluster)
 
     named = [name for name, *_ in actors if name]
     assert len(set(named)) == len(named)
