@@ -3,12 +3,14 @@
     python benchmarks/run.py sweep --problem digits                   # hard parameter sharing, 10 tasks
     python benchmarks/run.py sweep --problem school --source DIR      # TOMATO-ex, 139 tasks
     python benchmarks/run.py sweep --problem digits --device cuda --trials 256 --only batched
+    python benchmarks/run.py sweep --trials 1000 --epochs 1 --only actors planned    # what a trial through Tune costs
 
-(a) Tune with a function, a new process per trial; (b) Tune with a class and reused actors; (c) the batched executor, as
-many batches as workers. All have the same number of workers with one CPU each, on a Ray that is up. Times are wall
-clock from the first trial's start to the last record, with what a first trial has to import. Scores are compared trial
-by trial. Memory is the largest resident size of one worker. Tune's ways may be measured on the first trials alone
-(`--tune-trials`): their cost per trial does not depend on how many there are.
+(a) Tune with a function, a new process per trial; (b) Tune with a class and reused actors; then this project's own:
+(c) `actors`, one run after the other on warm actors; (d) `planned`, the same as trials of Tune, which is how a random
+or a grid search runs; (e) `batched`, as many batches as workers, as trials of Tune. All have the same number of workers
+with one CPU each, on a Ray that is up. Times are wall clock from the first trial's start to the last record, with what
+a first trial has to import. Scores are compared trial by trial. Memory is the largest resident size of one worker.
+(a) and (b) may be measured on the first trials alone (`--tune-trials`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from mtlscale.config import Experiment, ResourceSpec, Run, trials
 from mtlscale.execution import ActorStart, Batched, Job, Options, execute_jobs
 from mtlscale.execution.cluster import cluster
 from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.execution.tuning.planned_search import execute_planned
 from mtlscale.records import score
 from mtlscale.records.events import RunEnded
 
@@ -55,6 +58,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     },
 }
 
+WAYS = ("function", "class", "actors", "planned", "batched")
 Scores = dict[str, float]  # run_id -> validation score
 
 
@@ -67,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", choices=("function", "class", "batched"))
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS)
 
 
 QUICK = {"trials": 4, "tune_trials": 1, "epochs": 2, "workers": 1}
@@ -83,24 +87,25 @@ def run(options: argparse.Namespace) -> None:
     ways: dict[str, Callable[[], tuple[Scores, float]]] = {
         "function": lambda: _tune(few, data, workers, gpu, home, reuse=False),
         "class": lambda: _tune(few, data, workers, gpu, home, reuse=True),
-        "batched": lambda: _batched(runs, data, workers, resources),
+        "actors": lambda: _jobs(runs, data, workers, resources, "actors"),
+        "planned": lambda: _jobs(runs, data, workers, resources, "planned"),
+        "batched": lambda: _jobs(runs, data, workers, resources, "batched"),
     }
     with cluster.session():
-        found = {name: timed(way) for name, way in ways.items() if options.only in (None, name)}
+        found = {name: timed(way) for name, way in ways.items() if name in options.only}
     if options.home is None:
         shutil.rmtree(home)
 
-    sheet = Sheet(options.problem, "executor", "trials", "seconds", "trials/min", "batched is", "MB")
-    rates = {name: 60 * len(scores) / seconds for name, (seconds, (scores, _)) in found.items()}
+    sheet = Sheet(options.problem, "executor", "trials", "seconds", "ms a trial", "trials/min", "MB")
     for name, (seconds, (scores, memory)) in found.items():
-        over = f"{rates['batched'] / rates[name]:.1f} ×" if "batched" in rates and name != "batched" else ""
-        sheet.row(name, len(scores), f"{seconds:.1f}", round(rates[name]), over, round(memory))
+        each = seconds / len(scores)
+        sheet.row(name, len(scores), f"{seconds:.1f}", round(1e3 * each), round(60 / each), round(memory))
     sheet.show()
-    batched = found["batched"][1][0] if "batched" in found else {}
-    for name in ("function", "class"):
-        if batched and name in found:
-            off = max(abs(batched[run_id] - value) for run_id, value in found[name][1][0].items())
-            say(f"largest difference in the score of a trial, batched against {name}: {off:.2g}", off=off)
+    *others, last = found
+    for name in others:
+        values = found[last][1][0]
+        off = max(abs(values[run_id] - value) for run_id, value in found[name][1][0].items())
+        say(f"largest difference in the score of a trial, {last} against {name}: {off:.2g}", off=off)
 
 
 def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]:
@@ -119,16 +124,19 @@ def _trials(arguments: argparse.Namespace, home: Path) -> tuple[list[Run], Path]
     return trials(experiment.search, base), data
 
 
-def _batched(runs: list[Run], data: Path, workers: int, resources: ResourceSpec) -> tuple[Scores, float]:
-
+def _jobs(runs: list[Run], data: Path, workers: int, resources: ResourceSpec, way: str) -> tuple[Scores, float]:
     from mtlscale.batched.eligibility import planning
 
-    folder = Path(tempfile.mkdtemp())
-    size = -(-len(runs) // workers)
-    parts = [part for group in planning.groups(runs) for part in planning.shares(group, size)]
-    batches = [Batched(tuple(Job(run, data, folder / run.run_id) for run in part)) for part in parts]
-    options = Options(resources)
-    events = execute_jobs(batches, workers, options, ActorStart(options, "benchmark"))
+    folder, options = Path(tempfile.mkdtemp()), Options(resources, models=False)
+    jobs: list[Job | Batched] = [Job(run, data, folder / run.run_id) for run in runs]
+    if way == "batched":
+        parts = [part for group in planning.groups(runs) for part in planning.shares(group, -(-len(runs) // workers))]
+        jobs = [Batched(tuple(Job(run, data, folder / run.run_id) for run in part)) for part in parts]
+
+    if way == "actors":
+        events = execute_jobs(jobs, workers, options, ActorStart(options, "benchmark"))
+    else:
+        events = execute_planned(jobs, workers, options, folder / "tune", None)
     records = [event.record for event in events if isinstance(event, RunEnded)]
     shutil.rmtree(folder)
     values = {record.run_id: score(record) for record in records}

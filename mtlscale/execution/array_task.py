@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mtlscale.config import Experiment, UserError
-from mtlscale.execution.following import with_beginnings
+from mtlscale.execution.following import Begun
 from mtlscale.execution.jobs_of_plan import jobs_of
 from mtlscale.execution.ownership import LOOK_SECONDS, Owner, driving
 from mtlscale.execution.planning.check import plan_runs
@@ -59,8 +59,10 @@ def work(
         setup(options.threads, sources(options.plugins))
 
         jobs, since = jobs_of(plan.todo, plan, home), file_time(home.root) / 1e9
-        for event in with_beginnings(_events(jobs, task, me, options, since, trained_here), plan.board):
+        begun = Begun(plan.board)
+        for event in _events(jobs, task, me, options, since, trained_here):
             me.check()
+            begun.say(event, told)
             if isinstance(event, RunEnded):
                 plan.board.know(event.record)
             told.take(event)

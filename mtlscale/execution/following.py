@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from mtlscale.execution.sinks import Sinks
 from mtlscale.records import EPOCHS, Board, EpochFile, Home, RunRecord, Score
@@ -25,7 +25,9 @@ def follow(
     `score` is that of trials.
     """
     with contextlib.closing(events):  # type: ignore[type-var]
-        for event in with_beginnings(events, board, is_trial=score is not None):
+        begun = Begun(board, is_trial=score is not None)
+        for event in events:
+            begun.say(event, told)
             if isinstance(event, RunBegun):
                 board.want(event.run)
             elif isinstance(event, RunEnded):
@@ -38,22 +40,23 @@ def follow(
             check()
 
 
-def with_beginnings(
-    events: Iterable[RunEvent | RunBegun], board: Board, *, is_trial: bool = False
-) -> Iterator[RunEvent | RunBegun]:
-    """Yield events, each run's after its beginning; batched runs and those that end at once report none."""
-    begun: set[str] = set()
-    for event in events:
+class Begun:
+    """The runs whose beginning was said; batched runs and those that end at once report none themselves."""
+
+    def __init__(self, board: Board, *, is_trial: bool = False) -> None:
+        self._board, self._is_trial = board, is_trial
+        self._run_ids: set[str] = set()
+
+    def say(self, event: RunEvent | RunBegun, told: Sinks) -> None:
+        """Say of the runs of an event, before it, that they have begun, unless that was said."""
         if isinstance(event, RunBegun):
-            begun.add(event.run.run_id)
-            yield event
-            continue
+            self._run_ids.add(event.run.run_id)
+            return
         for run_id in event.run_ids if isinstance(event, Advanced) else (event.run_id,):
-            run = board.run(run_id)
-            if run is not None and run_id not in begun:
-                begun.add(run_id)
-                yield RunBegun(run, is_trial)
-        yield event
+            run = self._board.run(run_id)
+            if run is not None and run_id not in self._run_ids:
+                self._run_ids.add(run_id)
+                told.take(RunBegun(run, self._is_trial))
 
 
 def keep_epochs(home: Home, record: RunRecord) -> None:

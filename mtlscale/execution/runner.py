@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from mtlscale.config import Experiment
@@ -141,7 +141,7 @@ def _train(
         options = Options.of(experiment, home)
         follow((event for event in lost), board, home, told, owner.check)
         workers = start_of(options, home, experiment.name)
-        events = owner.claimed_jobs(jobs, lambda some: execute_jobs(some, slots, options, workers))
+        events = owner.claimed_jobs(jobs, partial(execute_jobs, slots=slots, options=options, start=workers))
         follow(events, board, home, told, owner.check)
 
     return board if whole is None else own_board(whole, home, data.fingerprints)
