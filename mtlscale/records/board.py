@@ -77,7 +77,7 @@ class Board:
     ) -> None:
         self.ledger, self.home = ledger, home
         self.rows = ledger.latest() if rows is None else rows
-        self.wanted, self.unsettled = tuple(_marked(wanted)), unsettled or {}
+        self.wanted, self.unsettled = list(_marked(wanted)), unsettled or {}
         self._runs = {one.run_id: one.run for one in self.distinct if one.run is not None}
         self._known: dict[str, RunRecord] = {}
         for one in self.distinct:
@@ -163,7 +163,7 @@ class Board:
         """Add a run that nobody knew of before: a search that adapts to results finds its trials on the way."""
         if run.run_id not in self._runs:
             self._runs[run.run_id] = run
-            self.wanted += (Wanted.of(run),)
+            self.wanted.append(Wanted.of(run))
 
     def take(self, record: RunRecord) -> None:
         """Add the record of a run that has ended to the ledger, and to what is known."""

@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -73,7 +74,7 @@ class Watched:
     home: Home
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _built: tuple[str, str] | None = None  # mark of the results, and the page
-    _own: tuple[float, tuple[Wanted, ...]] | None = None  # time of the plan, and the file's runs if it has none of them
+    _own: tuple[float, Sequence[Wanted]] | None = None  # time of the plan, and the file's runs if it has none of them
     _board: tuple[tuple[str, float], Board] | None = None  # mark of the results and time of the plan, and the board
 
     def results(self) -> str:
