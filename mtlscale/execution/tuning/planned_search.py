@@ -27,6 +27,7 @@ from mtlscale.records.events import RunEnded, RunEvent
 
 _STEP_SECONDS = 0.5  # of a trial between two reports
 _END_SECONDS = 10.0  # for Tune to give back what it holds; a signal leaves no more time
+_LAST_SECONDS = 120.0  # for Tune to end by itself, once its last trial has: it writes the state of all
 
 
 def execute_planned(
@@ -190,7 +191,7 @@ class _TuneWorker(threading.Thread):
 
     def dismiss(self) -> None:
         """Wait for Tune to note that its last trial has ended."""
-        self.join(_END_SECONDS)
+        self.join(_LAST_SECONDS)
         self.end(())
 
     def end(self, handles: Sequence[Any]) -> None:
