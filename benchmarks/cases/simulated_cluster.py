@@ -369,7 +369,11 @@ class SimulatedStart:
     def __init__(self, seed: int) -> None:
         from mtlscale.execution.workers.job_queue import JobQueue
 
-        self.queue, self.rng, self.now, self.spent, self.looks = JobQueue, random.Random(seed), 0.0, 0.0, 0
+        class Queue(JobQueue):
+            def close(self) -> None:
+                """Nothing: it lies in this process."""
+
+        self.queue, self.rng, self.now, self.spent, self.looks = Queue, random.Random(seed), 0.0, 0.0, 0
         self.heap: list[tuple[float, int, Iterator[None]]] = []
         self.order, self.over = itertools.count(), set[str]()
 

@@ -80,6 +80,9 @@ class LocalQueue:
     def __init__(self, jobs: Mapping[RunIds, Job | Batched], max_failures: int, patience: int) -> None:
         self._queue, self._lock = JobQueue(jobs, max_failures, patience), threading.Lock()
 
+    def close(self) -> None:
+        """Nothing: its threads have ended."""
+
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._queue, name)
 

@@ -1,7 +1,7 @@
 """Searches whose trials are planned, by Ray Tune: random and grid searches hand it their list.
 
-A trial of Tune has one job of the queue for it alone: a run, or a batched share of runs. Its actors stay from trial to
-trial.
+A trial of Tune has jobs of the queue for it alone: a run, a batched share of runs, or several runs that take a fraction
+of a second each, since Tune needs a tenth of a second for a trial. Its actors stay from trial to trial.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from mtlscale.records.events import RunEnded, RunEvent
 
 _STEP_SECONDS = 0.5  # of a trial between two reports
 _END_SECONDS = 10.0  # for Tune to give back what it holds; a signal leaves no more time
+_SHARE_SECONDS = 2.0  # of a trial, where runs are short enough that it has several
 _LAST_SECONDS = 120.0  # for Tune to end by itself, once its last trial has: it writes the state of all
 
 
@@ -74,22 +76,22 @@ class TuneStart:
         trainable.__qualname__ = trainable.__name__  # what `ray list actors` and `ps` call it
         tuner = tune.Tuner(
             trainable,
-            param_space={"job": tune.grid_search(list(range(len(jobs))))},
             tune_config=tune.TuneConfig(
                 metric="score",
                 mode="max",
+                search_alg=_shares(jobs, self.capacity),
+                num_samples=len(jobs),
                 max_concurrent_trials=self.capacity,
                 reuse_actors=True,
-                trial_name_creator=lambda trial: trial_name(jobs[trial.config["job"]]),
-                trial_dirname_creator=lambda trial: f"trial-{trial.config['job']}",
+                trial_name_creator=lambda trial: trial_name(jobs[trial.config["first"] : trial.config["end"]]),
+                trial_dirname_creator=lambda trial: f"trial-{trial.config['first']}",
             ),
             run_config=tune.RunConfig(
                 name=folder.name,
                 storage_path=str(folder.parent),
                 verbose=0,
-                callbacks=[_leaves_queue(queue)],
                 stop=stop_where_asked(stop_file(folder)),
-                failure_config=tune.FailureConfig(max_failures=options.resources.max_failures),
+                failure_config=tune.FailureConfig(max_failures=-1),  # the queue counts what each job costs
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         )
@@ -98,13 +100,54 @@ class TuneStart:
         return worker
 
 
-def trial_name(job: Job | Batched) -> str:
-    """Return the name of a job's trial in Tune's tables, Ray's dashboard and the logs."""
-    run = job.jobs[0].run
-    if len(job.jobs) > 1:
-        return f"{run.dataset} · {run.method} · {len(job.jobs)} trials"
+def trial_name(jobs: Sequence[Job | Batched]) -> str:
+    """Return the name of a trial in Tune's tables, Ray's dashboard and the logs."""
+    parts = tuple(part for job in jobs for part in job.jobs)
+    if len(parts) > 1:
+        return Batched(parts).title
+    run = parts[0].run
     settings = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in run.trial.items())
     return " · ".join(filter(None, (run.dataset, run.method, settings)))
+
+
+def _shares(jobs: Sequence[Job | Batched], at_once: int) -> Any:
+    """Return the search algorithm that hands Tune the jobs in their order, short runs several at a time."""
+    from ray.tune.search import Searcher
+
+    class Shares(Searcher):
+        def __init__(self) -> None:
+            super().__init__()
+            self._next, self._ended, self._seconds = 0, 0, 0.0  # the last two of runs that are not batched
+            self._counts: dict[str, int] = {}  # of such runs, by trial
+
+        def suggest(self, trial_id: str) -> Any:
+            first = self._next
+            if first == len(jobs):
+                return Searcher.FINISHED
+            self._next = first + self._count(first)
+            if not isinstance(jobs[first], Batched):
+                self._counts[trial_id] = self._next - first
+            return {"first": first, "end": self._next}
+
+        def _count(self, first: int) -> int:
+            if not self._ended:
+                return 1
+            end = next((i for i in range(first, len(jobs)) if isinstance(jobs[i], Batched)), len(jobs))
+            fair = (end - first) // (2 * at_once)  # all workers end at about the same time
+            return max(1, min(fair, int(_SHARE_SECONDS * self._ended / max(self._seconds, 1e-3))))
+
+        def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+            count = self._counts.pop(trial_id, 0)
+            if result is not None and count:
+                self._ended, self._seconds = self._ended + count, self._seconds + result["seconds"]
+
+        def save(self, checkpoint_path: str) -> None:
+            """Save nothing: what is done is in the ledger of trials."""
+
+        def restore(self, checkpoint_path: str) -> None:
+            """Restore nothing."""
+
+    return Shares()
 
 
 def _trainable(options: Options) -> type[Any]:
@@ -112,7 +155,7 @@ def _trainable(options: Options) -> type[Any]:
     from ray import tune
 
     class PlannedTrial(tune.Trainable):
-        """Trial of a planned search: its job, in steps of half a second."""
+        """Trial of a planned search: its jobs, in steps of half a second."""
 
         @classmethod
         def default_resource_request(cls, config: dict[str, Any]) -> Any:
@@ -122,6 +165,7 @@ def _trainable(options: Options) -> type[Any]:
             assert shared is not None
             self._shared, self._queue = shared, shared["queue"]
             self._location = dumps.listen()
+            self._queue.reserve(self.trial_id, ())  # counts a process that dies before its first job
             self._group = WorkerGroup(shared["options"], shared["plugins"])
             self._begin(config)
 
@@ -130,26 +174,35 @@ def _trainable(options: Options) -> type[Any]:
             return True
 
         def _begin(self, config: dict[str, Any]) -> None:
-            planned: Job | Batched = self._shared["jobs"][config["job"]]
-            self._queue.reserve(self.trial_id, tuple(part.run.run_id for part in planned.jobs))
-            self._queue.enter(self.trial_id, self._location)
-            job = self._queue.take(self.trial_id)
-            self._left = set() if job is None else {part.run.run_id for part in job.jobs}
-            self._score = finite(None)
-            if job is not None:
+            self._waiting = deque(self._shared["jobs"][config["first"] : config["end"]])
+            self._left: set[str] = set()
+            self._score, self._seconds = finite(None), 0.0
+
+        def _take(self) -> None:
+            """Take the next job, unless it was done before a process of this trial died."""
+            planned = self._waiting.popleft()
+            run_ids = tuple(part.run.run_id for part in planned.jobs)
+            if (job := self._queue.take_own(self.trial_id, run_ids, self._location)) is not None:
+                self._left = {part.run.run_id for part in job.jobs}
                 self._group.begin(job, self._shared["options"], resumes=True)
 
         def step(self) -> dict[str, Any]:
-            until = time.monotonic() + _STEP_SECONDS
-            while self._left and time.monotonic() < until:
+            began = time.monotonic()
+            while (self._left or self._waiting) and time.monotonic() < began + _STEP_SECONDS:
+                if not self._left:
+                    self._take()
+                    continue
                 for event in self._group.step():
                     self._queue.report(self.trial_id, event)
                     if isinstance(event, RunEnded):
                         self._left.discard(event.run_id)
                         self._score = max(self._score, finite(score(event.record, self._shared["metric"])))
-            if not self._left:
+
+            self._seconds += time.monotonic() - began
+            done = not self._left and not self._waiting
+            if done:
                 self._queue.leave(self.trial_id)
-            return {"score": self._score, "done": not self._left}
+            return {"score": self._score, "seconds": self._seconds, "done": done}
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             """Save nothing: runs keep their own checkpoints."""
@@ -158,18 +211,6 @@ def _trainable(options: Options) -> type[Any]:
             """Load nothing: a job goes on from the checkpoints of its runs."""
 
     return PlannedTrial
-
-
-def _leaves_queue(queue: Queue) -> Any:
-    """Return the callback that gives back the job of a trial which Tune does not try again."""
-    from ray.tune import Callback
-
-    class LeavesQueue(Callback):
-        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-            cause = trial.get_error()
-            queue.leave(trial.trial_id, str(getattr(cause, "cause", None) or cause).strip())
-
-    return LeavesQueue()
 
 
 class _TuneWorker(threading.Thread):

@@ -157,6 +157,7 @@ class _Executor:
                 time.sleep(_LOOK_SECONDS)
         for worker in late:
             worker.end(handles.get(worker.name, ()))
+        self._queue.close()
 
     def _event(self, event: RunEvent | LostRun) -> RunEvent:
         if isinstance(event, LostRun):

@@ -111,6 +111,12 @@ class JobQueue:
         self._workers[worker] = _WorkerState(time.monotonic(), reserved=reserved)
         return reserved
 
+    def take_own(self, worker: str, run_ids: RunIds, location: WorkerLocation) -> Job | Batched | None:
+        """Return the job of these runs for a worker that is up and chooses its jobs; None if it is not to be done."""
+        self.reserve(worker, run_ids)
+        self.enter(worker, location)
+        return self.take(worker)
+
     def begin(self, worker: str, *handles: Any) -> bool:
         """Note that the processes of a worker are about to be started, and the handles they can be ended by.
 

@@ -26,11 +26,13 @@ class Queue(Protocol):
     def enter(self, worker: str, location: WorkerLocation, *handles: Any) -> None: ...
     def complain(self, worker: str, text: str) -> None: ...
     def take(self, worker: str) -> Job | Batched | None: ...
+    def take_own(self, worker: str, run_ids: RunIds, location: WorkerLocation) -> Job | Batched | None: ...
     def report(self, worker: str, *events: RunEvent) -> None: ...
     def leave(self, worker: str, error: str | None = None) -> bool: ...
     def give_up(self, reason: str) -> None: ...
     def snapshot(self) -> QueueSnapshot: ...
     def handles(self) -> dict[str, tuple[Any, ...]]: ...
+    def close(self) -> None: ...
 
 
 @contextmanager
@@ -44,7 +46,7 @@ def complaints(queue: Queue, worker: str) -> Iterator[None]:
 
 
 class RayQueue:
-    """Queue in an actor on the driver's node, which lives as long as the driver; it travels to workers."""
+    """Queue in an actor on the driver's node; it travels to workers."""
 
     def __init__(self, jobs: Mapping[RunIds, Job | Batched], max_failures: int, patience: int) -> None:
         import ray
@@ -71,10 +73,23 @@ class RayQueue:
 
         return call
 
+    def close(self) -> None:
+        """End the actor; a worker that asks afterwards learns that nothing is left for it."""
+        import ray
+
+        ray.kill(self._actor)
+
     def take(self, worker: str) -> Job | Batched | None:
         import ray
 
-        job: Job | Batched | None = ray.get(self._actor.take.remote(worker))
+        return self._titled(ray.get(self._actor.take.remote(worker)))
+
+    def take_own(self, worker: str, run_ids: RunIds, location: WorkerLocation) -> Job | Batched | None:
+        import ray
+
+        return self._titled(ray.get(self._actor.take_own.remote(worker, run_ids, location)))
+
+    def _titled(self, job: Job | Batched | None) -> Job | Batched | None:
         self._title = "" if job is None else job.title
         return job
 

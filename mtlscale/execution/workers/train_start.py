@@ -80,7 +80,11 @@ def _queue_callback(queue: Queue, name: str) -> Any:
         def before_worker_group_start(self, worker_group_context: Any) -> None:
             import ray
 
-            if not queue.begin(name, ray.get_runtime_context().current_actor):
+            try:
+                is_needed = queue.begin(name, ray.get_runtime_context().current_actor)
+            except ray.exceptions.RayActorError:  # the queue has been closed
+                is_needed = False
+            if not is_needed:
                 raise NothingLeftError("no run is left")
 
     return Asks()
