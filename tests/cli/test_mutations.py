@@ -198,8 +198,9 @@ def attempt(kind: str, seed: int, folder: Path, home: Path) -> str | None:
         or len(done.stderr) > 2000
     ):
         return f"{words}: {done.stderr[-300:]}"
-    if done.code == 2 and (folder / "home").exists() and not (folder / "home" / "data").exists():
-        return f"{words}: left {list((folder / 'home').rglob('*'))[:3]}"
+    left = [path for path in (folder / "home").rglob("*") if path.is_file() and path.parent.name != "logs"]
+    if done.code == 2 and left and not (folder / "home" / "data").exists():
+        return f"{words}: left {left[:3]}"
     return None
 
 
