@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @functools.cache  # also keeps the library: its schemas go when it is collected
 def declare() -> Library | None:
-    """Declare the operators; call before the first import of torchvision or of a library using it (torchmetrics)."""
+    """Declare the operators; call before the first import of torchvision."""
     import torch
 
     try:

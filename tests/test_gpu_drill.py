@@ -15,7 +15,7 @@ PROGRAM = ROOT / "benchmarks" / "run.py"
 # What a machine with a GPU and little else lacks: all that the package depends on and the drill does not.
 ABSENT = (
     "datasets", "fsspec", "gensim", "joblib", "lightning_utilities", "matplotlib", "mlflow", "optuna", "pandas",
-    "plotly", "psutil", "ray", "rich", "sklearn", "torchjd", "torchmetrics", "torchvision", "typer",
+    "plotly", "psutil", "ray", "rich", "sklearn", "torchjd", "torchvision", "typer",
 )  # fmt: skip
 BARE = f"""
 import runpy, sys

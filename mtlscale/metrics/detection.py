@@ -28,7 +28,7 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """
     scores = torch.cat([inside, outside])
     truth = torch.cat([torch.zeros_like(inside), torch.ones_like(outside)]).long()
-    # Number of pairs in the right order, ties count half; torchmetrics would count in single precision.
+    # Number of pairs in the right order, ties count half.
     right = ranks(-scores)[len(inside) :].sum() - len(outside) * (len(outside) + 1) / 2
     return {
         "ood_auroc": 100.0 * right.item() / (len(inside) * len(outside)),

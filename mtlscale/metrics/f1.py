@@ -1,55 +1,40 @@
-"""Accumulators of F1 on torchmetrics, for classes, one label and several labels."""
+"""F1 of classes, of one label and of several labels, from counts over the split."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 from mtlscale.config import MISSING_CLASS, Task
-from mtlscale.metrics.accumulators import Accumulator
-from mtlscale.torchvision_ops import declare
-
-declare()  # torchmetrics imports torchvision
-
-from torchmetrics.classification import BinaryF1Score, MulticlassF1Score, MultilabelF1Score  # noqa: E402
+from mtlscale.metrics.accumulators import SumsAccumulator, over_workers
 
 
-def f1_accumulator(task: Task) -> Accumulator:
-    """Return the accumulator of a task's F1: mean over classes, of the positive class, or mean over labels."""
-    if task.loss == "cross_entropy":
-        return MulticlassF1(task)
-    return BinaryF1() if task.outputs == 1 else MultilabelF1(task)
+class F1(SumsAccumulator):
+    """F1 = 2 tp / (2 tp + fp + fn).
 
-
-class MulticlassF1(MulticlassF1Score):
-    """Mean F1 over classes that occur in truth or prediction; fed with logits [B, classes] and classes [B]."""
+    With classes its mean over those that occur in truth or prediction; with one label that of the positive class; with
+    several labels its mean over them, 0 of a label that never occurs.
+    """
 
     def __init__(self, task: Task) -> None:
-        super().__init__(num_classes=task.outputs, average="macro", validate_args=False)
+        self.classes = task.loss == "cross_entropy"
+        super().__init__(3 * task.outputs, dtype=torch.int64)  # right, answered and true, of each class or label
 
     def update(self, prediction: Tensor, target: Tensor) -> None:
-        present = target != MISSING_CLASS
-        if present.any():  # torchmetrics takes no empty batch
-            super().update(prediction[present].argmax(-1), target[present])
+        if self.classes:
+            present = (target != MISSING_CLASS).unsqueeze(-1)
+            answers = functional.one_hot(prediction.argmax(-1), prediction.shape[-1]).bool()
+            truth = functional.one_hot(target.clamp(min=0), prediction.shape[-1]).bool()
+        else:
+            present, answers, truth = ~target.isnan(), prediction > 0, target == 1
 
+        counted = torch.stack([answers & truth, answers, truth]) & present
+        self.sums += counted.sum(1).flatten()
 
-class BinaryF1(BinaryF1Score):
-    """F1 of the positive class; fed with logits [B, 1] and 0, 1 or NaN [B, 1]."""
-
-    def __init__(self) -> None:
-        super().__init__(validate_args=False)
-
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        present = ~target.isnan()
-        if present.any():
-            super().update((prediction[present] > 0).int(), target[present].int())
-
-
-class MultilabelF1(MultilabelF1Score):
-    """Mean F1 over labels; fed with logits [B, labels] and 0, 1 or NaN [B, labels]."""
-
-    def __init__(self, task: Task) -> None:
-        super().__init__(num_labels=task.outputs, average="macro", ignore_index=MISSING_CLASS, validate_args=False)
-
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        if len(target):
-            super().update((prediction > 0).int(), target.nan_to_num(nan=MISSING_CLASS).int())
+    def compute(self) -> float:
+        right, answered, true = over_workers(self.sums).view(3, -1)
+        # In single precision, in which published results of this package were computed.
+        scores = 2 * right.float() / (answered + true).clamp(min=1).float()
+        occurs = ((answered + true) > 0).float() if self.classes else torch.ones_like(scores)
+        return float((scores * occurs / occurs.sum().clamp(min=1)).sum())

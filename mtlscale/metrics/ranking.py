@@ -12,7 +12,6 @@ from torch.nn import functional
 from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.metrics.accumulators import GatheredScores
 from mtlscale.metrics.correlation import correlation
-from mtlscale.torchvision_ops import declare
 
 
 class AgainstRest(GatheredScores):
@@ -55,11 +54,7 @@ class AgainstRest(GatheredScores):
 
 
 class Auroc(AgainstRest):
-    """Exact area under the ROC curve.
-
-    torchmetrics' own class scores a class without positives as 0 and guesses from each batch whether it holds logits;
-    this one leaves such classes out and does not have to guess.
-    """
+    """Exact area under the ROC curve; classes without positives are left out."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(area_under_roc)
@@ -93,11 +88,12 @@ def area_under_roc(scores: Tensor, truth: Tensor) -> float:
         scores: [n].
         truth: [n] of 0 and 1.
     """
-    declare()  # torchmetrics imports torchvision, and takes seconds to import
-    from torchmetrics.functional.classification import binary_auroc
-
     values, level = scores.unique(return_inverse=True)
-    return binary_auroc(level.double() / len(values), truth, validate_args=False).item()
+    # In single precision, in which published results of this package were computed.
+    positives = torch.bincount(level, weights=truth.double(), minlength=len(values)).flip(0).cumsum(0).float()
+    negatives = torch.bincount(level, minlength=len(values)).flip(0).cumsum(0) - positives
+    rates = [functional.pad(counts, (1, 0)) / counts[-1] for counts in (negatives, positives)]
+    return torch.trapezoid(rates[1], rates[0]).item()
 
 
 def average_precision(scores: Tensor, truth: Tensor) -> float:

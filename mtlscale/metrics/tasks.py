@@ -20,6 +20,7 @@ from mtlscale.metrics.accumulators import Accumulator, of_workers
 from mtlscale.metrics.correlation import Matthews, Pearson, PositiveF1
 from mtlscale.metrics.dense import WITHIN, Angles, Confusion, DepthErrors, MaxF
 from mtlscale.metrics.entities import Entities
+from mtlscale.metrics.f1 import F1
 from mtlscale.metrics.names import METRICS, check_task, simulated
 from mtlscale.metrics.ranking import Aupr, Auroc, Ndcg, Spearman
 from mtlscale.metrics.recommenders import CalibrationError, GroupedAuroc
@@ -179,15 +180,9 @@ class PooledMeans:
         return int(sums[-1]), dict(zip(self.names, (sums[:-1] / sums[-1]).tolist(), strict=True))
 
 
-def _f1(task: Task) -> Accumulator:
-    from mtlscale.metrics.f1 import f1_accumulator  # torchmetrics takes seconds to import
-
-    return f1_accumulator(task)
-
-
 # key -> constructor of an accumulator, which is fed with `rows_of`
 _ACCUMULATORS: dict[str, Callable[[Task], Accumulator]] = {
-    "f1": _f1,
+    "f1": F1,
     "auroc": Auroc,
     "gauroc": GroupedAuroc,
     "ece": CalibrationError,

@@ -14,7 +14,7 @@ import pytest
 import torch.multiprocessing
 
 # One process imports these, once, and runs nothing else: what takes seconds, above all torch.
-IMPORTED = ["mtlscale.training.engine.loop", "mtlscale.metrics.f1", "pytest"]
+IMPORTED = ["mtlscale.training.engine.loop", "mtlscale.metrics.tasks", "pytest"]
 
 
 def context() -> ForkServerContext:

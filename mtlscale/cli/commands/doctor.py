@@ -71,7 +71,7 @@ def _python() -> Iterator[Finding]:
 
 
 def _libraries() -> Iterator[Finding]:
-    for name in ("torch", "ray", "mlflow", "datasets", "pyarrow", "torchmetrics"):
+    for name in ("torch", "ray", "mlflow", "datasets", "pyarrow"):
         try:
             yield Finding("ok", name, importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:

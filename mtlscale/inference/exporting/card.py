@@ -10,7 +10,7 @@ from mtlscale.metrics import IN_UNITS
 from mtlscale.records import Metrics
 
 # Packages that `load_model` and `predict` import; mtlscale itself is installed without its dependencies.
-NEEDED = ("torch", "torchmetrics", "numpy", "scipy", "pyarrow", "pydantic", "pyyaml", "safetensors", "psutil")
+NEEDED = ("torch", "numpy", "scipy", "pyarrow", "pydantic", "pyyaml", "safetensors", "psutil")
 OF_COMMANDS = ("typer", "rich")
 _OF_KIND = {"image": ("pillow",), "tokens": (), "vector": ()}
 

@@ -14,7 +14,7 @@ import torch
 
 from mtlscale.version import __version__
 
-_LIBRARIES = ("torch", "ray", "mlflow", "numpy", "scipy", "pyarrow", "torchmetrics", "torchvision")
+_LIBRARIES = ("torch", "ray", "mlflow", "numpy", "scipy", "pyarrow", "torchvision")
 
 
 @functools.cache
