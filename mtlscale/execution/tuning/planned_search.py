@@ -169,6 +169,10 @@ def _trainable(options: Options) -> type[Any]:
             self._group = WorkerGroup(shared["options"], shared["plugins"])
             self._begin(config)
 
+        def __repr__(self) -> str:
+            """Return the name in Ray's logs and lists; its runs are named by their reports."""
+            return f"mtlscale trials of {self._shared['jobs'][0].jobs[0].run.experiment}"
+
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             self._begin(new_config)
             return True
