@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mtlscale.report.cells.sheet import Sheet, text_column
+from mtlscale.report.columns.shown import SURVIVAL
 from mtlscale.report.formats.latex import escaped, latex
-from mtlscale.report.tables.columns import SURVIVAL
 
 NAMES = (
     "a_b & 100 % #1 {x} $y$ ^2 ~ \\textbf",

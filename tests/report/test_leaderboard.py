@@ -14,10 +14,10 @@ from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report import write_report
 from mtlscale.report.charts.chart import ChartText
 from mtlscale.report.charts.scores import leaderboard_charts
+from mtlscale.report.columns.shown import columns
 from mtlscale.report.formats.glossary import glossary
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.columns import columns
 from mtlscale.report.writing.html import page
 from mtlscale.report.writing.json_text import json_text
 from mtlscale.tracking.values import means

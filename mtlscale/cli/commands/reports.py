@@ -126,8 +126,8 @@ def leaderboard(
     """
     from mtlscale.api.sources import sources_of
     from mtlscale.report.merge_experiments import RunSelection, gather
+    from mtlscale.report.sheets.dataset import of_pairs
     from mtlscale.report.tables.pairwise import pairwise as pairs
-    from mtlscale.report.tables.sheets import of_pairs
     from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard, format_of
 
     form = format_of(format, output)

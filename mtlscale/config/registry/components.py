@@ -29,6 +29,7 @@ from mtlscale.config.registry.helpers import find_beside, helper_files, plugin_h
 from mtlscale.config.registry.import_order import use_own_pipelines
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import file_hint, nearest
+from mtlscale.config.registry.report_parts import declared_by
 from mtlscale.config.registry.synonyms import plain
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
@@ -400,9 +401,10 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     sys.modules[module.__name__] = module  # another file of this name may have been loaded since
 
     classes = _classes_of([module], f"plugin {path}")
-    if not classes:
+    if not classes and not declared_by(module.__name__):
         raise UserError(
-            f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
+            f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name, and "
+            "no column or section of a report"
         )
 
     _register(classes, digest)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mtlscale.report.cells.sheet import Sheet, TableCell
+from mtlscale.report.sheets.dataset import run_ids, sheets
 from mtlscale.report.tables.caveats import failures, legend
-from mtlscale.report.tables.sheets import run_ids, sheets
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from mtlscale.report.cells.grid import Grid
 from mtlscale.report.cells.sheet import Column, Sheet
+from mtlscale.report.columns.shown import MOST_TASKS, by_block, columns
+from mtlscale.report.sheets.dataset import names_of
 from mtlscale.report.tables.caveats import colour_key, definitions, failures
-from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns
-from mtlscale.report.tables.sheets import names_of
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:

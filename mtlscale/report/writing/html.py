@@ -11,20 +11,20 @@ from mtlscale.records import RunRecord
 from mtlscale.report.cells.number_format import counted
 from mtlscale.report.cells.sheet import PAGE, Sheet, text_sheet
 from mtlscale.report.charts.colors import LineStyles, page_looks
+from mtlscale.report.columns.shown import by_block, columns
 from mtlscale.report.formats.glossary import glossary
-from mtlscale.report.formats.page_tables import main_sheet, split_sheets
 from mtlscale.report.formats.pages import drawings, rendered
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import across
 from mtlscale.report.overall.multi_dataset import Overall
+from mtlscale.report.sheets.dataset import rays, run_ids
+from mtlscale.report.sheets.page_tables import main_sheet, split_sheets
 from mtlscale.report.stats.curves import EpochReader, no_epochs, with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.studies.studies import studies
 from mtlscale.report.studies.study import Study
 from mtlscale.report.tables.caveats import colour_key, failures, legend
-from mtlscale.report.tables.columns import by_block, columns
-from mtlscale.report.tables.sheets import rays, run_ids
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 

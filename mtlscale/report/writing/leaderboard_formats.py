@@ -95,8 +95,8 @@ class DisplayedLeaderboard:
 
     def _latex(self) -> str:
         from mtlscale.report.formats.latex import latex
+        from mtlscale.report.sheets.dataset import sheets
         from mtlscale.report.tables.caveats import failures
-        from mtlscale.report.tables.sheets import sheets
 
         tables = self.board.tables.values()
         shown = (
@@ -107,7 +107,7 @@ class DisplayedLeaderboard:
         return latex([*overall, *shown, *self.pairs.values()], unfinished, self.label)
 
     def _chosen(self) -> list[Sheet]:
-        from mtlscale.report.tables.chosen_columns import chosen
+        from mtlscale.report.sheets.chosen_columns import chosen
 
         return chosen(self.board.tables, self.columns)
 
