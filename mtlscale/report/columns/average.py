@@ -79,6 +79,7 @@ def _average_help(table: Table) -> str:
     ),
 )
 def averages(frame: Frame) -> pd.DataFrame:
+    """Average over tasks; different metrics have no mean."""
     scores = pd.DataFrame(np.nan, frame.runs.index, ["average", "last", "part", "total_error"])
     if len(set(frame.main.values())) == 1:  # different metrics have no mean
         after = value_frame([record.last.get(frame.split, {}) for record in frame.finished], frame.metrics)

@@ -14,17 +14,17 @@ from mtlscale.report.columns.registry import Definition, family, number
 from mtlscale.report.tables.table import Table
 
 _PHASES = (
-    "Seconds of the earlier phases, such as a search, and of all phases. *once* marks a search that several runs share; "
-    "each row counts its full cost."
+    "Seconds of the earlier phases, such as a search, and of all phases. *once* marks a search that several runs "
+    "share; each row counts its full cost."
 )
 _TIMES = "of the last phase, of those before it, how many are shared, all together"
 _COSTS = "cost; `step_ratio` to the reference"
 
 
-def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
+def _drawn(table: Table) -> Iterator[Column]:
     rows = table.rows
     help = "wall clock of a run, training and validation, in seconds"
-    yield 300, number(table, "seconds", "s/run", False, help=help, block="cost")
+    yield number(table, "seconds", "s/run", False, help=help, block="cost")
 
     if not rows["phase_seconds"].isna().all():
         help = "seconds of the phases before the last, a search say; once: runs share it, counted as it cost once"
@@ -33,9 +33,9 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
             cell._replace(text=f"{cell.text} once") if shared else cell
             for cell, shared in zip(phases.cells, rows["phases_shared"] > 0, strict=True)
         ]
-        yield 301, replace(phases, cells=cells)
+        yield replace(phases, cells=cells)
         help = "seconds of all phases together"
-        yield 302, number(table, "total_seconds", "= total s", False, help=help, block="cost")
+        yield number(table, "total_seconds", "= total s", False, help=help, block="cost")
 
     for key, header, help in (
         ("samples_per_second", "samples/s", "training samples per second of steps"),
@@ -44,13 +44,14 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
         ("parameters", "params", "number of parameters"),
     ):
         speed = key == "samples_per_second"
-        yield 310, number(table, key, header, speed, help=help, block="cost", detail=speed)
+        yield number(table, key, header, speed, help=help, block="cost", detail=speed)
 
 
 @family(
     Definition(
         key="seconds",
         title="s/run",
+        shown=300,
         better="lower",
         stored=500,
         compact=72,
@@ -60,10 +61,13 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
         "last phase.",
         numbers=_TIMES,
     ),
-    Definition(key="phase_seconds", title="+ phases s", better="lower", stored=500, manual=_PHASES, numbers=_TIMES),
+    Definition(
+        key="phase_seconds", title="+ phases s", shown=301, better="lower", stored=500, manual=_PHASES, numbers=_TIMES
+    ),
     Definition(
         key="total_seconds",
         title="= total s",
+        shown=302,
         better="lower",
         stored=500,
         compact=70,
@@ -76,6 +80,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="samples_per_second",
         title="samples/s",
+        shown=310,
         better="higher",
         stored=500,
         manual="Training samples per second of steps.",
@@ -84,6 +89,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="step_ratio",
         title="step ×",
+        shown=311,
         better="lower",
         stored=500,
         define="Median time of a training step, as a ratio to the reference.",
@@ -93,6 +99,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="peak_memory_mb",
         title="MB",
+        shown=312,
         better="lower",
         stored=500,
         mlflow="peak_memory_mb",
@@ -102,6 +109,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="parameters",
         title="params",
+        shown=313,
         better="lower",
         stored=500,
         compact=80,
@@ -115,6 +123,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     draw=_drawn,
 )
 def cost(table: Table, frame: Frame) -> pd.DataFrame:
+    """Average the costs of each row's runs; the time of a step is a median."""
     grouped = table.runs.groupby("method", sort=False)
     times = ["seconds", "phase_seconds", "total_seconds"]
     costs = grouped[[*times, "samples_per_second", "peak_memory_mb", "parameters", "shared_parameters"]].mean()

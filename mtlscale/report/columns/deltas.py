@@ -18,8 +18,8 @@ _OTHERS = (
     "differ from `Δ %`."
 )
 _NUMBERS = (
-    "Δ in percent: mean within tasks first (the column `Δ %`), over all metrics alike, over main metrics; η, the share of "
-    "metrics no worse than the baseline, in percent"
+    "Δ in percent: mean within tasks first (the column `Δ %`), over all metrics alike, over main metrics; η: the share "
+    "of metrics no worse than the baseline, in percent"
 )
 
 
@@ -83,6 +83,7 @@ def _other(key: str, title: str, definition: str, shown: int, stored: int) -> De
     ),
 )
 def deltas(frame: Frame) -> pd.DataFrame:
+    """Compute Δ by its three definitions and η; NaN without a baseline."""
     if frame.references is None:
         return pd.DataFrame(np.nan, frame.runs.index, ["delta_i", "delta_flat", "delta_main", "safeness"])
     return deltas_of(frame.values, frame.references, frame.directions, frame.main, frame.entered)

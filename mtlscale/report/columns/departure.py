@@ -12,13 +12,11 @@ from mtlscale.report.tables.table import Table
 
 @column(
     "departure",
-    title="",
-    better="neither",
-    explain="",
     of="rows",
     stored=720,
     numbers="how far the weights went from equal ones at most, relative",
 )
 def departure(table: Table, frame: Frame) -> pd.Series[float]:
+    """Return how far the weights of a row's runs went at most."""
     methods = table.rows.index
     return pd.Series(methods.map(departures(frame.finished)).astype(float), index=methods)

@@ -13,23 +13,20 @@ from mtlscale.report.columns.registry import Definition, family
 from mtlscale.report.tables.table import Table
 
 
-def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
+def _drawn(table: Table) -> Iterator[Column]:
     events = table.rows.filter(regex=r"^counter\.").rename(columns=lambda name: name.removeprefix("counter."))
     texts = [
         ", ".join(f"{name} {count:,.0f}" for name, count in row.items() if count > 0) or EMPTY
         for row in events.to_dict("records")
     ]
-    yield (
-        360,
-        Column(
-            header="events",
-            help="solver failures, clamps and skipped steps, over all runs",
-            cells=list(map(TableCell, texts, events.sum(axis=1).astype(float))),
-            name="events",
-            block="cost",
-            higher=False,
-            prose=True,
-        ),
+    yield Column(
+        header="events",
+        help="solver failures, clamps and skipped steps, over all runs",
+        cells=list(map(TableCell, texts, events.sum(axis=1).astype(float))),
+        name="counter.NAME",
+        block="cost",
+        higher=False,
+        prose=True,
     )
 
 
@@ -37,6 +34,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="counter.NAME",
         title="events",
+        shown=360,
         stored=550,
         manual="Counters above 0, summed over all runs: solver failures, clamps, skipped steps.",
         numbers="events such as failures of a solver",
@@ -45,5 +43,6 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     draw=_drawn,
 )
 def events(table: Table, frame: Frame) -> pd.DataFrame:
+    """Add up the counters of each row's runs."""
     counters = [name for name in frame.all_runs.columns if name.startswith("counter.")]
     return frame.all_runs.groupby("method")[counters].sum()

@@ -14,13 +14,13 @@ from mtlscale.report.stats.frames import figure_frame
 from mtlscale.report.tables.table import Table
 
 
-def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
+def _drawn(table: Table) -> Iterator[Column]:
     for key, figure in FIGURES.items():
         if key in table.rows and figure.of == "split":
-            yield 210, measure(table, key, figure.header, help=f"{figure.help}, in {figure.unit}")
+            yield measure(table, key, figure.header, help=f"{figure.help}, in {figure.unit}")
         if key in table.rows and figure.of == "network":
             header = f"{figure.header} {figure.unit}" if figure.unit in ("M", "ms") else figure.header
-            yield 350, number(table, key, header, figure.higher_is_better, help=figure.help, block="cost")
+            yield number(table, key, header, figure.higher_is_better, help=figure.help, block="cost")
 
 
 @family(
@@ -29,6 +29,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
             key=key,
             title=figure.header,
             better="higher" if figure.higher_is_better else "lower",
+            shown=350 if figure.of == "network" else 210,
             stored=602,
             manual=f"{figure.help[0].upper()}{figure.help[1:]}.",
             numbers=figure.help,
@@ -38,4 +39,5 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     draw=_drawn,
 )
 def extra_measures(frame: Frame) -> pd.DataFrame:
+    """Return what evaluations measured on the split and of the network."""
     return figure_frame(frame.finished, frame.split)

@@ -1,4 +1,4 @@
-"""What the fronts of rows with several solutions cover; the other columns of such a row are those of its central one."""
+"""What the fronts of rows with several solutions cover; their other columns are those of the central solution."""
 
 from __future__ import annotations
 
@@ -38,16 +38,6 @@ _NUMBERS = "what a front covers, how far it reaches, the angle to its rays, and 
         numbers=_NUMBERS,
     ),
     Definition(
-        key="rays_found",
-        title="rays",
-        better="higher",
-        explain="networks on a front that no other of the same front is better than in all tasks",
-        shown=222,
-        stored=604,
-        manual=_MANUAL,
-        numbers=_NUMBERS,
-    ),
-    Definition(
         key="off_ray",
         title="off ray °",
         better="lower",
@@ -57,6 +47,17 @@ _NUMBERS = "what a front covers, how far it reaches, the angle to its rays, and 
         manual=_MANUAL,
         numbers=_NUMBERS,
     ),
+    Definition(
+        key="rays_found",
+        title="rays",
+        better="higher",
+        explain="networks on a front that no other of the same front is better than in all tasks",
+        shown=222,
+        stored=604,
+        manual=_MANUAL,
+        numbers=_NUMBERS,
+    ),
 )
 def fronts(frame: Frame) -> pd.DataFrame:
+    """Return what each run's front covers."""
     return pd.DataFrame() if frame.front is None else frame.front.of_runs(frame.runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -16,31 +17,33 @@ from mtlscale.report.tables.table import Table
 _DIFFERENCE = "difference of `average` to the reference, and half its interval over test items"
 
 
-def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
+def _drawn(table: Table) -> Iterator[Column]:
     rows, form = table.rows, f".{decimals(table.rows['average'])}f"
     help = "half the 95 % interval of the average over test items (bootstrap)"
-    own = number_column("± items", rows["average_items"], form, help=help, higher=False, emphasis=False, detail=True)
-    yield 30, own
+    settings: dict[str, Any] = {"emphasis": False, "detail": True}
+    yield number_column(
+        "± items", rows["average_items"], form, name="average_items", help=help, higher=False, **settings
+    )
 
     differences, widths = rows["difference_average"], rows["difference_items"]
-    column = number_column(
+    yield number_column(
         f"− {table.reference} ± items",
         differences.where(widths.notna()),
         f"+{form}",
         widths,
         help=f"difference of the average to {table.reference}, and half its 95 % interval over test items (bootstrap)",
         higher=table.higher("average") if differences.notna().any() else None,
-        emphasis=False,
+        name="difference_average",
         of_test=True,
-        detail=True,
+        **settings,
     )
-    yield 31, column
 
 
 @family(
     Definition(
         key="average_items",
         title="± items",
+        shown=30,
         better="lower",
         stored=710,
         define="Half the 95 % interval that comes from the choice of test items, by a bootstrap over them.",
@@ -51,6 +54,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="difference_average",
         title="− equal ± items",
+        shown=31,
         stored=710,
         manual="The difference to the reference on the same test items. It is narrower, because items that both "
         "methods find hard cancel.",
@@ -61,4 +65,5 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     draw=_drawn,
 )
 def item_intervals(table: Table, frame: Frame) -> pd.DataFrame:
+    """Return the intervals over test items."""
     return intervals(table.runs, table.rows.index, table.reference)

@@ -27,6 +27,7 @@ from mtlscale.report.tables.table import Table
     numbers="mean over tasks of the rank by the main metric",
 )
 def rank(table: Table, frame: Frame) -> pd.Series[float]:
+    """Rank rows by the main metric of each task, and average."""
     main = [table.main_column(task) for task in table.tasks]
     higher = [table.higher_is_better[metric] for metric in table.main_metrics.values()]
     return mean_ranks(table.rows[main], higher) if main else pd.Series(np.nan, index=table.rows.index)

@@ -87,20 +87,23 @@ class Family:
         definitions: Its columns; those of a changing number, such as one per task, have one that stands for all.
         compute: `(frame) -> values of finished runs` or `(table, frame) -> values of rows`, a series or a frame.
         of: Whether these are values of runs, whose mean and interval a row has, or of rows.
-        draw: `(table) -> (place, column) ...`, where cells are more than a number with its interval.
+        draw: `(table) -> Column ...`, where cells are more than a number with its interval; each column has the name
+            of its definition, or stands where the first one does.
         plugin: The file or package that it comes from; "" if it is shipped.
     """
 
     definitions: tuple[Definition, ...]
     compute: Callable[..., Any]
     of: Literal["runs", "rows"] = "runs"
-    draw: Callable[[Table], Iterator[tuple[int, Column]]] | None = None
+    draw: Callable[[Table], Iterator[Column]] | None = None
     plugin: str = ""
 
     def drawn(self, table: Table) -> Iterator[tuple[int, Column]]:
         """Yield the columns that a table may show, each with its place."""
         if self.draw is not None:
-            yield from self.draw(table)
+            places = {one.key: _of(one.shown, table) for one in self.definitions}
+            first = _of(self.definitions[0].shown, table)
+            yield from ((places.get(column.name, first), column) for column in self.draw(table))
             return
         for one in self.definitions:
             if one.title and one.key in table.rows and (one.applies is None or one.applies(table)):
@@ -149,9 +152,13 @@ def families() -> list[Family]:
 
 
 def definitions() -> dict[str, Definition]:
-    """Return the definitions of all columns by their keys, in the order of tables."""
-    all_definitions = [one for entry in families() for one in entry.definitions]
-    return {one.key: one for one in all_definitions}
+    """Return the definitions of all columns by their keys, in the order of tables; those that none shows at the end."""
+    every = (one for entry in families() for one in entry.definitions)
+    return {one.key: one for one in sorted(every, key=lambda one: (not one.title, _place(one)))}
+
+
+def _place(one: Definition) -> int:
+    return OWN if callable(one.shown) else one.shown
 
 
 def directions_beside(measured: Collection[str]) -> dict[str, bool]:

@@ -22,6 +22,7 @@ from mtlscale.report.columns.registry import column
     numbers="mean error as a ratio to the baseline's",
 )
 def relative_error(frame: Frame) -> pd.Series[float]:
+    """Divide each run's mean error by the baseline's of the same seed."""
     if frame.references is None or set(frame.main.values()) != {"accuracy"}:
         return pd.Series(np.nan, frame.runs.index)
     errors, reference_errors = (100.0 - frame.task_mean(values) for values in (frame.values, frame.references))

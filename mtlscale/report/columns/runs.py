@@ -14,7 +14,7 @@ from mtlscale.report.tables.table import Table
 _NUMBERS = "runs by what became of them"
 
 
-def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
+def _drawn(table: Table) -> Iterator[Column]:
     """Draw finished of planned runs, with what became of the others: "2/3, 1 diverged"."""
     cells = []
     counts = table.rows[["finished", "failed", "diverged", "planned"]].itertuples(index=False)
@@ -31,6 +31,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="finished",
         title="runs",
+        shown=100,
         stored=300,
         compact=60,
         manual="Finished runs of planned ones, such as `3/4`. Runs that failed or diverged are listed below the table "
@@ -42,6 +43,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     draw=_drawn,
 )
 def runs(table: Table, frame: Frame) -> pd.DataFrame:
+    """Count the runs of each row."""
     return frame.counts
 
 
@@ -49,6 +51,7 @@ def runs(table: Table, frame: Frame) -> pd.DataFrame:
     "run_ids", title="", better="neither", explain="", of="rows", stored=700, numbers="the ids of its runs, as SEED:ID"
 )
 def run_ids(table: Table, frame: Frame) -> pd.Series[str]:
+    """Join the ids of each row's runs in the order of their seeds."""
     ordered = frame.all_runs.sort_values("seed", kind="stable")
     seed_ids = ordered["seed"].astype(str) + ":" + ordered["run_id"]
     return seed_ids.groupby(ordered["method"]).agg(" ".join)

@@ -17,10 +17,10 @@ _ANGLES = {
     "step_to_gradient": ("step ∠ grad", "cosine between the balanced gradient, downhill, and the optimiser's step"),
 }
 _MANUAL = (
-    "Cosines of three angles, means over a sample of the steps: between the balanced gradient and that of equal weights; "
-    "between the optimiser's step and the one that equal weights would make; between the balanced gradient, downhill, and "
-    "the step. 1 is the same direction. If the first is below 1 and the second near 1, the optimiser undid the balancing "
-    "([details](methods.md#does-balancing-survive-the-optimiser))."
+    "Cosines of three angles, means over a sample of the steps: between the balanced gradient and that of equal "
+    "weights; between the optimiser's step and the one that equal weights would make; between the balanced gradient, "
+    "downhill, and the step. 1 is the same direction. If the first is below 1 and the second near 1, the optimiser "
+    "undid the balancing ([details](methods.md#does-balancing-survive-the-optimiser))."
 )
 
 
@@ -43,6 +43,7 @@ _MANUAL = (
     of="rows",
 )
 def survival(table: Table, frame: Frame) -> pd.DataFrame:
+    """Average the cosines of each row's runs."""
     entries = [{"method": record.method, **record.survival} for record in frame.finished if record.survival]
     measured = pd.DataFrame(entries, columns=["method", *_ANGLES]).set_index("method")
     return measured.astype(float).groupby(level=0).mean()

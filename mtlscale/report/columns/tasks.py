@@ -13,17 +13,17 @@ from mtlscale.report.stats.frames import UNITS, units_column, units_frame
 from mtlscale.report.tables.table import Table, unit_text
 
 
-def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
+def _drawn(table: Table) -> Iterator[Column]:
     for task, metric in table.main_metrics.items():
         header, help = task if table.shared_unit else f"{task} {metric}", f"{task}: {metric}{unit_text(metric)}"
-        yield 200, measure(table, table.main_column(task), header, help=help, block="tasks")
+        yield measure(table, table.main_column(task), header, help=help, block="tasks")
         if (key := units_column(task, metric)) in table.rows:
             help = f"{task}: {metric} in the units of the data, by the deviation that its targets were divided by"
-            yield 200, measure(table, key, f"{task} {metric} in units", help=help, block="tasks")
+            yield measure(table, key, f"{task} {metric} in units", help=help, block="tasks")
 
 
 @family(
-    Definition(key="TASK.METRIC", stored=600, numbers="each metric of each task"),
+    Definition(key="TASK.METRIC", shown=200, stored=600, numbers="each metric of each task"),
     Definition(
         key=UNITS,
         better="lower",
@@ -33,5 +33,6 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     draw=_drawn,
 )
 def tasks(frame: Frame) -> pd.DataFrame:
+    """Return the values at the chosen epoch."""
     values = frame.values.set_axis([f"{task}.{metric}" for task, metric in frame.metrics], axis=1)
     return pd.concat([values, units_frame(frame.finished, values, frame.main)], axis=1)

@@ -21,29 +21,27 @@ _TESTS = "p-values of the paired tests, the same Holm-corrected, and what follow
 _KEYS = ("pairs", "difference", "p_t", "p_wilcoxon", "p_holm", "p_wilcoxon_holm")
 
 
-def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
+def _drawn(table: Table) -> Iterator[Column]:
     texts = [text if isinstance(text, str) and text else EMPTY for text in table.rows["verdict"]]
     items = ", and by the interval over test items" if table.over_items else ""
-    yield (
-        80,
-        Column(
-            header=f"vs {table.reference}",
-            help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}{items}",
-            cells=[TableCell(text, _ORDER.get(text), badge=_BADGES.get(text, "")) for text in texts],
-            name="verdict",
-            higher=True,
-            of_test=True,
-        ),
+    yield Column(
+        header=f"vs {table.reference}",
+        help=f"by a paired t-test of {SCORE_NAMES[table.order]} over seeds, Holm-corrected, level {LEVEL}{items}",
+        cells=[TableCell(text, _ORDER.get(text), badge=_BADGES.get(text, "")) for text in texts],
+        name="verdict",
+        higher=True,
+        of_test=True,
     )
     cells = [TableCell(EMPTY if np.isnan(value) else f"{value:.2g}", value) for value in table.rows["p_holm"]]
     help = "two-sided p-value of that test, Holm-corrected over all methods"
-    yield 90, Column(header="p", help=help, cells=cells, name="p", higher=False, of_test=True)
+    yield Column(header="p", help=help, cells=cells, name="p_holm", higher=False, of_test=True)
 
 
 @family(
     Definition(
         key="verdict",
         title="vs equal",
+        shown=80,
         stored=400,
         compact=50,
         manual="*better* or *worse* if paired tests of Δ on the same seeds and the interval over test items both say "
@@ -56,6 +54,7 @@ def _drawn(table: Table) -> Iterator[tuple[int, Column]]:
     Definition(
         key="p_holm",
         title="p",
+        shown=90,
         stored=400,
         define="How often a difference at least as large would come out if there were none, Holm-corrected.",
         manual="The corrected p-value behind it.",

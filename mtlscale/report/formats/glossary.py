@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from mtlscale.report.columns.registry import definitions
@@ -49,7 +50,7 @@ def glossary(tables: Iterable[Table], heads: Iterable[tuple[str, str]]) -> dict[
 
     Args:
         tables: The tables of the page.
-        heads: The columns of the page: (header, definition).
+        heads: The columns of its tables: (header, definition).
     """
     tables = list(tables)
     shown = dict(_TERMS)
@@ -61,10 +62,12 @@ def glossary(tables: Iterable[Table], heads: Iterable[tuple[str, str]]) -> dict[
     headers = {header for header, _ in heads}
     for one in definitions().values():
         term = one.term or one.title
-        if one.define and headers & {term, one.title}:
+        if one.define and headers & {term, f"{term} %"}:
             shown[term] = one.define
 
-    for header, help in heads:
+    # With many data sets, the columns of their tasks would make a long list.
+    common = [head for head, count in Counter(heads).items() if 2 * count > len(tables)]
+    for header, help in common:
         if help and header not in shown and header.removesuffix(" %") not in shown:
             shown.setdefault(header, f"{help[0].upper()}{help[1:]}.")
     return shown

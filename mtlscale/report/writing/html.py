@@ -85,7 +85,7 @@ def page(
         failures=_failures(board),
         provenance=_provenance(runs, all_records),
         specs={dataset: _specs(group) for dataset, group in runs.items()},
-        words=glossary(board.tables.values(), heads if len(sections) == 1 else _common(heads, len(sections))),
+        words=glossary(board.tables.values(), heads),
         drawings=drawn,
         methods=methods if len(methods) >= FEWEST_FILTERED else (),
         live=live,
@@ -206,8 +206,3 @@ def _specs(records: Sequence[RunRecord]) -> dict[str, str]:
         method: yaml.dump(record.spec, Dumper=dumper, sort_keys=False, allow_unicode=True)
         for method, record in first_records.items()
     }
-
-
-def _common(heads: Sequence[tuple[str, str]], sections: int) -> list[tuple[str, str]]:
-    """Return the columns that most data sets have; with many, the tasks' columns would make a long list."""
-    return [head for head, count in Counter(heads).items() if 2 * count > sections]
