@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtlscale.report.cells.sheet import Sheet, text_column
-from mtlscale.report.columns.shown import SURVIVAL
+from mtlscale.report.columns.registry import definitions
 from mtlscale.report.formats.latex import escaped, latex
 
 NAMES = (
@@ -21,7 +21,7 @@ NAMES = (
     "± − × ≈ ≤ ≥ ≠ → ← ∞ ▲ ▼ · ° – — … ∠ √ ² ³ µ § ’ ‘ “ ” ½ ™",
     "ends with a backslash \\",
     "% comment\nand a line",
-    *(header for header, _ in SURVIVAL.values()),
+    *(one.title for one in definitions().values()),
 )
 
 

@@ -17,13 +17,13 @@ from mtlscale.report.formats.pages import drawings, rendered
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import across
 from mtlscale.report.overall.multi_dataset import Overall
+from mtlscale.report.report_section import Section
+from mtlscale.report.sections.registry import HTML, sections
 from mtlscale.report.sheets.dataset import rays, run_ids
 from mtlscale.report.sheets.page_tables import main_sheet, split_sheets
 from mtlscale.report.stats.curves import EpochReader, no_epochs, with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.method_tables import method_tables
-from mtlscale.report.studies.studies import studies
-from mtlscale.report.studies.study import Study
 from mtlscale.report.tables.caveats import colour_key, failures, legend
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
@@ -61,17 +61,18 @@ def page(
     shown = page_looks(all_records, board.tables.values())
     methods = list(dict.fromkeys(record.method for record in all_records))
 
-    sections = [
+    of_datasets = [
         _section(table, number, runs[dataset], board, shown)
         for number, (dataset, table) in enumerate(board.tables.items())
     ]
-    study_parts = [_study(study, number) for number, study in enumerate(studies(all_records, board), len(sections))]
+    numbered = enumerate(sections(board.tables, all_records, HTML), len(of_datasets))
+    over_all = [_over_all(one, number) for number, one in numbered]
     overall = board.overall()
     above = None if overall is None else _overall(overall, shown)
 
-    drawn = [picture for section in sections for picture in (*section["first"], *section["more"])]
-    drawn += [picture for part in ([above] if above else []) + study_parts for picture in part["drawings"]]
-    heads = [(column.header, column.help) for section in sections for column in section["columns"]]
+    drawn = [picture for section in of_datasets for picture in (*section["first"], *section["more"])]
+    drawn += [picture for part in ([above] if above else []) + over_all for picture in part["drawings"]]
+    heads = [(column.header, column.help) for section in of_datasets for column in section["columns"]]
 
     return rendered(
         "experiment.html",
@@ -80,8 +81,8 @@ def page(
         description=description,
         chips=_chips(board, all_records),
         overall=above,
-        sections=sections,
-        studies=study_parts,
+        sections=of_datasets,
+        studies=over_all,
         failures=_failures(board),
         provenance=_provenance(runs, all_records),
         specs={dataset: _specs(group) for dataset, group in runs.items()},
@@ -131,13 +132,13 @@ def _section(
     }
 
 
-def _study(study: Study, number: int) -> dict[str, Any]:
+def _over_all(section: Section, number: int) -> dict[str, Any]:
     return {
         "id": f"data-{number}",
-        "title": study.chart.title,
-        "sentences": study.sentences,
-        "sheets": study.tables,
-        "drawings": drawings(f"figure-{number}", [study.chart], wide=True),
+        "title": section.title,
+        "sentences": section.texts,
+        "sheets": section.tables,
+        "drawings": drawings(f"figure-{number}", section.charts, wide=True),
     }
 
 
