@@ -42,7 +42,8 @@ def _average_help(table: Table) -> str:
         header=lambda table: LAST_STEP if table.domains else "last epoch",
         help=lambda table: f"mean over tasks{table.shared_unit}, after the last epoch",
         detail=lambda table: not table.domains,
-        shown=lambda table: 20 if table.domains else 110,
+        shown=110,
+        shown_on=lambda table: 20 if table.domains else 110,
         stored=102,
         mlflow=lambda table: "last_step.test.mean" if table.domains else "",
         define="Test score after the last step of training, which papers on adaptation between domains report: nothing "

@@ -14,7 +14,7 @@ from mtlscale.report.tables.gains import deltas as deltas_of
 from mtlscale.report.tables.table import Table
 
 _OTHERS = (
-    "Δ by its two other definitions: over one main metric per task, and as the mean over all metrics. Shown if they "
+    "Δ by its two other definitions: as the mean over all metrics, and over one main metric per task. Shown if they "
     "differ from `Δ %`."
 )
 _NUMBERS = (

@@ -44,6 +44,7 @@ class Definition:
         detail: Whether a narrow terminal may leave it out.
         applies: On which tables it is shown, if it has values there.
         shown: Place among the columns of its table.
+        shown_on: The place on a given table, where it is not always `shown`.
         stored: Place in CSV and JSON.
         compact: Place in the short table of a page; None: not there.
         compact_title: The header there.
@@ -67,7 +68,8 @@ class Definition:
     block: Block = "quality"
     detail: bool | Callable[[Table], bool] = False
     applies: Callable[[Table], bool] | None = None
-    shown: int | Callable[[Table], int] = OWN
+    shown: int = OWN
+    shown_on: Callable[[Table], int] | None = None
     stored: int = OWN
     compact: int | None = None
     compact_title: str | Callable[[Table], str] = ""
@@ -101,13 +103,13 @@ class Family:
     def drawn(self, table: Table) -> Iterator[tuple[int, Column]]:
         """Yield the columns that a table may show, each with its place."""
         if self.draw is not None:
-            places = {one.key: _of(one.shown, table) for one in self.definitions}
-            first = _of(self.definitions[0].shown, table)
+            places, first = {one.key: one.shown for one in self.definitions}, self.definitions[0].shown
             yield from ((places.get(column.name, first), column) for column in self.draw(table))
             return
         for one in self.definitions:
             if one.title and one.key in table.rows and (one.applies is None or one.applies(table)):
-                yield _of(one.shown, table), _drawn(one, table, self.of == "runs" and one.interval)
+                place = one.shown_on(table) if one.shown_on else one.shown
+                yield place, _drawn(one, table, self.of == "runs" and one.interval)
 
 
 def column(key: str, *, title: str = "", better: Better = "neither", explain: str = "", **more: Any) -> Any:
@@ -154,11 +156,7 @@ def families() -> list[Family]:
 def definitions() -> dict[str, Definition]:
     """Return the definitions of all columns by their keys, in the order of tables; those that none shows at the end."""
     every = (one for entry in families() for one in entry.definitions)
-    return {one.key: one for one in sorted(every, key=lambda one: (not one.title, _place(one)))}
-
-
-def _place(one: Definition) -> int:
-    return OWN if callable(one.shown) else one.shown
+    return {one.key: one for one in sorted(every, key=lambda one: (not one.title, one.shown))}
 
 
 def directions_beside(measured: Collection[str]) -> dict[str, bool]:
@@ -204,14 +202,10 @@ def _drawn(one: Definition, table: Table, has_interval: bool) -> Column:
     settings: dict[str, Any] = {
         "help": one.help(table) if one.help else one.explain,
         "block": one.block,
-        "detail": _of(one.detail, table),
+        "detail": one.detail(table) if callable(one.detail) else one.detail,
         "digits": one.digits,
     }
     header = one.header(table) if one.header else one.title
     if has_interval:
         return measure(table, one.key, header, sign=one.sign, **settings)
     return number(table, one.key, header, None if one.better == "neither" else table.higher(one.key), **settings)
-
-
-def _of(setting: Any, table: Table) -> Any:
-    return setting(table) if callable(setting) else setting
