@@ -55,7 +55,7 @@ def _table_rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], pl
 def _numbers(table: Table, values: pd.Series[float]) -> dict[str, float]:
     """Return a row's numbers under the names of the seeds' runs, and half the intervals over seeds."""
     numbers: dict[str, float] = {}
-    for one in definitions().values():
+    for one in definitions(table.plugins).values():
         name = one.mlflow(table) if callable(one.mlflow) else one.mlflow
         if name and _finite(values.get(one.key)):
             numbers[name] = float(values[one.key])

@@ -50,6 +50,7 @@ class Leaderboard:
         delta: Mapping[str, Sequence[str]] | None = None,
         notes: Mapping[str, Sequence[str]] | None = None,
         planned: Planned | None = None,
+        plugins: Collection[str] = (),
     ) -> Leaderboard:
         """Build the tables from the newest record of every data set, method and seed.
 
@@ -61,6 +62,7 @@ class Leaderboard:
             delta: Data set (or "", for all others) -> the metrics in Δ and η; default: those its pipeline declares.
             notes: Data set -> further notes on its table.
             planned: Data set -> method -> seeds of the experiment; its rows are there without runs, too.
+            plugins: Names of loaded plugin files, without suffix, whose columns and sections it has.
 
         Raises:
             UserError: If there are no runs, or a metric in `delta` is not measured.
@@ -82,6 +84,7 @@ class Leaderboard:
                     reference_name=ref,
                     delta=delta.get(dataset, delta.get("", ())),
                     planned_seeds=(planned or {}).get(dataset, {}),
+                    plugins=plugins,
                 )
             )
             tables[dataset] = replace(table, notes=(*(notes or {}).get(dataset, ()), *table.notes))
@@ -185,8 +188,8 @@ def _table(frame: Frame) -> Table:
         main_metrics=frame.main,
         delta=tuple(frame.entered),
         near_zero=near,
-        higher_is_better=frame.directions | directions_beside(measured.stored),
-        better={key: one.better for key, one in definitions().items()},
+        higher_is_better=frame.directions | directions_beside(measured.stored, frame.plugins),
+        better={key: one.better for key, one in definitions(frame.plugins).items()},
         baseline=base,
         reference=frame.reference,
         order=order,
@@ -197,6 +200,7 @@ def _table(frame: Frame) -> Table:
         domains=next((tuple(record.domains) for record in frame.finished if record.domains), ()),
         front=frame.front,
         floors=frame.floors,
+        plugins=frame.plugins,
         test_items=max((record.items.count for record in frame.finished if record.items is not None), default=0),
     )
     return _with_rows(table, frame, measured)

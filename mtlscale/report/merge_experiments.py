@@ -34,6 +34,7 @@ class ExperimentRecords:
     description: str = ""  # the sentence above its leaderboard
     planned: Planned = field(default_factory=dict)  # rows that it plans, if known
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set -> notes on its runs
+    plugins: frozenset[str] = frozenset()  # names of its plugin files
     epochs: EpochReader = no_epochs
 
 
@@ -85,6 +86,7 @@ class MergedRecords:
             self.delta,
             self.notes,
             self.planned,
+            frozenset().union(*(source.plugins for source in self.sources)),
         )
 
         if self.rows is None:

@@ -379,7 +379,7 @@ def load_plugins(paths: Sequence[Path]) -> None:
 
 
 def load_plugin(path: Path) -> list[tuple[str, str]]:
-    """Import a user's file, register its components by their names, and return them as (kind, name).
+    """Import a user's file, register what it defines by its names, and return that as (kind, name).
 
     A component belongs to the kind whose base class it derives from.
 
@@ -408,7 +408,8 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
         )
 
     _register(classes, digest)
-    return list(classes)
+    parts = declared_by(module.__name__)
+    return [*classes, *((f"{part.kind}s", key) for part in parts for key in part.keys)]
 
 
 @functools.cache

@@ -6,7 +6,7 @@ What they are, only the report knows.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,10 @@ class Part:
     content: Any
     module: str
 
+    def applies(self, plugins: Collection[str]) -> bool:
+        """Return whether it is of a report whose experiments name these plugin files; others are of every report."""
+        return not self.module.startswith(PLUGIN) or self.module.removeprefix(PLUGIN) in plugins
+
     @property
     def plugin(self) -> str:
         """The plugin's file, or the package that it comes from; "" if it is shipped."""
@@ -45,10 +49,10 @@ class Part:
 
 
 def register(kind: str, keys: Sequence[str], content: Any, module: str) -> None:
-    """Add a part to all reports of this process; a module that declares it again replaces it.
+    """Add a part; a module that declares it again replaces it.
 
     Raises:
-        UserError: If a part of another module has one of the names.
+        UserError: If a shipped part has one of the names, or one of an installed package.
     """
     part = Part(kind, tuple(keys), content, module)
     for other in parts(kind):
@@ -62,9 +66,19 @@ def register(kind: str, keys: Sequence[str], content: Any, module: str) -> None:
     _MODULES[module] = None
 
 
-def parts(kind: str) -> list[Part]:
-    """Return the parts of a kind, in the order of their modules."""
-    return [part for module in _MODULES for part in declared_by(module) if part.kind == kind]
+def parts(kind: str, plugins: Collection[str] = ()) -> list[Part]:
+    """Return the parts of a kind in reports of experiments with these plugins, in the order of their modules.
+
+    Args:
+        kind: "column" or "section".
+        plugins: The plugin files, as `stems` gives them.
+    """
+    return [part for module in _MODULES for part in declared_by(module) if part.kind == kind and part.applies(plugins)]
+
+
+def stems(plugins: Iterable[Path]) -> frozenset[str]:
+    """Return the names of plugin files without folder and suffix."""
+    return frozenset(path.stem for path in plugins)
 
 
 def declared_by(module: str) -> list[Part]:
@@ -73,8 +87,8 @@ def declared_by(module: str) -> list[Part]:
     return found
 
 
-def plugin_sources() -> list[str]:
-    """Return the hashes of the code of all plugins that add to reports."""
-    modules = {part.module for kind in ("column", "section") for part in parts(kind) if part.plugin}
+def plugin_sources(plugins: Collection[str]) -> list[str]:
+    """Return the hashes of the code of these plugin files, and of packages, that add to reports."""
+    modules = {part.module for kind in ("column", "section") for part in parts(kind, plugins) if part.plugin}
     files = (getattr(sys.modules[module], "__file__", None) for module in sorted(modules))
     return [code_hash(Path(file).read_bytes()) for file in files if file]

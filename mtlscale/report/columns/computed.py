@@ -32,7 +32,7 @@ class Computed:
 
 def of_runs(frame: Frame) -> Computed:
     """Compute every column that has a value for each finished run."""
-    return _computed("runs", frame.runs.index, lambda entry: entry.compute(frame))
+    return _computed("runs", frame, frame.runs.index, lambda entry: entry.compute(frame))
 
 
 def of_rows(table: Table, frame: Frame, measured: Computed) -> Computed:
@@ -50,15 +50,17 @@ def of_rows(table: Table, frame: Frame, measured: Computed) -> Computed:
     means = pd.concat([mean, width.add_suffix("_ci")], axis=1).reindex(frame.counts.index)
 
     known = replace(table, rows=means)
-    others = _computed("rows", means.index, lambda entry: entry.compute(known, frame))
+    others = _computed("rows", frame, means.index, lambda entry: entry.compute(known, frame))
     stored = {name: measured.stored[key] for key in keys for name in (key, f"{key}_ci")} | others.stored
     rows = pd.concat([means, others.values], axis=1)[sorted(stored, key=stored.__getitem__)]
     return Computed(rows, stored, others.notes)
 
 
-def _computed(of: str, index: pd.Index[Any], compute: Callable[[Family], pd.Series[Any] | pd.DataFrame]) -> Computed:
+def _computed(
+    of: str, frame: Frame, index: pd.Index[Any], compute: Callable[[Family], pd.Series[Any] | pd.DataFrame]
+) -> Computed:
     frames, stored, notes = [pd.DataFrame(index=index)], dict[str, int](), list[str]()
-    for entry in families():
+    for entry in families(frame.plugins):
         if entry.of != of:
             continue
         try:

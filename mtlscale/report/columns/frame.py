@@ -30,6 +30,7 @@ class Frame:
         reference_name: The method that tests compare with, likewise.
         delta: The metrics that enter Δ, if the experiment says.
         planned_seeds: Method -> its planned seeds.
+        plugins: The names of the plugin files whose columns are computed, too.
     """
 
     dataset: str
@@ -38,6 +39,7 @@ class Frame:
     reference_name: str = "equal"
     delta: Sequence[str] = ()
     planned_seeds: Mapping[str, Collection[int]] = field(default_factory=dict)
+    plugins: Collection[str] = ()
 
     @cached_property
     def latest(self) -> list[RunRecord]:

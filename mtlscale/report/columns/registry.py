@@ -146,26 +146,29 @@ def family(*definitions: Definition, **settings: Any) -> Any:
     return added
 
 
-def families() -> list[Family]:
-    """Return the shipped families, and those of loaded plugins and installed packages."""
+def families(plugins: Collection[str] = ()) -> list[Family]:
+    """Return the shipped families, and those of installed packages and of plugin files with these names."""
     _load_shipped()
     load_installed()
-    return [replace(part.content, plugin=part.plugin) for part in parts("column")]
+    return [replace(part.content, plugin=part.plugin) for part in parts("column", plugins)]
 
 
-def definitions() -> dict[str, Definition]:
-    """Return the definitions of all columns by their keys, in the order of tables; those that none shows at the end."""
-    every = (one for entry in families() for one in entry.definitions)
+def definitions(plugins: Collection[str] = ()) -> dict[str, Definition]:
+    """Return the definitions of `families` by their keys, in the order of tables; those that none shows at the end."""
+    every = (one for entry in families(plugins) for one in entry.definitions)
     return {one.key: one for one in sorted(every, key=lambda one: (not one.title, one.shown))}
 
 
-def directions_beside(measured: Collection[str]) -> dict[str, bool]:
+def directions_beside(measured: Collection[str], plugins: Collection[str]) -> dict[str, bool]:
     """Return column -> whether higher is better, of those that stand beside the metrics of the tasks.
 
     Args:
         measured: The columns that some run has.
+        plugins: As of `families`.
     """
-    beside = sorted((one for one in definitions().values() if one.stored >= MEASURES), key=lambda one: one.stored)
+    beside = sorted(
+        (one for one in definitions(plugins).values() if one.stored >= MEASURES), key=lambda one: one.stored
+    )
     return {one.key: one.better == "higher" for one in beside if one.key in measured or one.key == UNITS}
 
 

@@ -21,10 +21,8 @@ def _drawn(table: Table) -> Iterator[Column]:
     for finished, failed, diverged, planned in counts:
         failures = [f"{count} {outcome}" for count, outcome in ((failed, "failed"), (diverged, "diverged")) if count]
         cells.append(TableCell(", ".join([f"{finished}/{planned}", *failures]), float(finished)))
-    yield (
-        100,
-        Column(header="runs", help="finished of planned", cells=cells, name="finished", higher=True, of_test=True),
-    )
+    help = "finished of planned"
+    yield Column(header="runs", help=help, cells=cells, name="finished", higher=True, of_test=True)
 
 
 @family(

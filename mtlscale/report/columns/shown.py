@@ -15,7 +15,7 @@ MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of the
 
 def columns(table: Table) -> list[Column]:
     """Return every column that has something to show, in order: quality, tasks, cost."""
-    drawn = sorted((pair for entry in families() for pair in entry.drawn(table)), key=lambda pair: pair[0])
+    drawn = sorted((pair for entry in families(table.plugins) for pair in entry.drawn(table)), key=lambda pair: pair[0])
     shown = [column for _, column in drawn if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
 

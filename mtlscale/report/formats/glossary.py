@@ -60,7 +60,8 @@ def glossary(tables: Iterable[Table], heads: Iterable[tuple[str, str]]) -> dict[
 
     heads = list(heads)
     headers = {header for header, _ in heads}
-    for one in definitions().values():
+    plugins = {plugin for table in tables for plugin in table.plugins}
+    for one in definitions(plugins).values():
         term = one.term or one.title
         if one.define and headers & {term, f"{term} %"}:
             shown[term] = one.define

@@ -103,7 +103,8 @@ def sections(
     """
     _load_shipped()
     load_installed()
-    known = {part.content.key: part for part in parts("section")}
+    plugins = {plugin for table in tables.values() for plugin in table.plugins}
+    known = {part.content.key: part for part in parts("section", plugins)}
     for key in keys:
         if key not in known:
             raise UserError(f"--section {key}: there is none; {nearest(key, list(known))}")

@@ -17,7 +17,7 @@ _MOST_TASKS = 4  # tasks with a column in the compact table, where their metrics
 
 def main_sheet(table: Table, page: int = PAGE) -> Sheet:
     """Build the table that most people look for: how good methods are, whether that is real, and what it costs."""
-    all_columns, known = columns(table), definitions()
+    all_columns, known = columns(table), definitions(table.plugins)
     placed = []
     for column in all_columns:
         one = known.get(column.name)

@@ -68,6 +68,7 @@ class Table:
     test_items: int = 0  # of the task with the most; 0 where that is not recorded
     shared_seeds: int = 0  # the most that a method shares with the reference
     better: Mapping[str, str] = field(default_factory=dict)  # column -> which direction is better, but of metrics
+    plugins: Collection[str] = ()  # the names of the plugin files that have columns of it
     detectable: float = math.nan  # what a method of median spread has to differ by; NaN where no test is made
 
     @property
