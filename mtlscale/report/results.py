@@ -175,7 +175,7 @@ class Results:
             "published": None if published is None else published.model_dump(mode="json"),
             "version": __version__,
             "program": program(),
-            "plugins": plugin_sources(stems(experiment.plugins)),
+            "plugins": plugin_sources(stems(self.experiment.plugins)),
         }
 
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
