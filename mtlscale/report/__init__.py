@@ -16,7 +16,7 @@ __getattr__, __dir__, __all__ = lazily(
         "Published": ".tables.published",
         "PublishedTable": ".tables.published",
         "Results": ".results",
-        "Section": ".report_section",
+        "ReportSection": ".report_section",
         "Sheet": ".cells.sheet",
         "Sweep": ".sweeps.sweeps",
         "Table": ".tables.table",

@@ -7,7 +7,7 @@ from mtlscale.report.columns.registry import Definition as Definition
 from mtlscale.report.columns.registry import column as column
 from mtlscale.report.columns.registry import family as family
 from mtlscale.report.leaderboard import Leaderboard as Leaderboard
-from mtlscale.report.report_section import Section as Section
+from mtlscale.report.report_section import ReportSection as ReportSection
 from mtlscale.report.results import Results as Results
 from mtlscale.report.sections.registry import View as View
 from mtlscale.report.sections.registry import section as section

@@ -10,7 +10,7 @@ from mtlscale.report.charts.chart import Chart
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class ReportSection:
     """A section of a report.
 
     Attributes:
@@ -28,7 +28,7 @@ class Section:
     key: str = ""
 
     @classmethod
-    def of_chart(cls, chart: Chart, texts: Sequence[str], tables: Sequence[Sheet]) -> Section:
+    def of_chart(cls, chart: Chart, texts: Sequence[str], tables: Sequence[Sheet]) -> ReportSection:
         """Return a section with the title of its chart."""
         return cls(title=chart.title, texts=texts, charts=(chart,), tables=tables)
 

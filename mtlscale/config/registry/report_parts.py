@@ -20,7 +20,7 @@ _MODULES: dict[str, None] = {}
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """One declared part of a report.
 
     Attributes:
@@ -54,7 +54,7 @@ def register(kind: str, keys: Sequence[str], content: Any, module: str) -> None:
     Raises:
         UserError: If a shipped part has one of the names, or one of an installed package.
     """
-    part = Part(kind, tuple(keys), content, module)
+    part = ReportPart(kind, tuple(keys), content, module)
     for other in parts(kind):
         shared = set(keys) & set(other.keys)
         if shared and other.module != module:
@@ -66,7 +66,7 @@ def register(kind: str, keys: Sequence[str], content: Any, module: str) -> None:
     _MODULES[module] = None
 
 
-def parts(kind: str, plugins: Collection[str] = ()) -> list[Part]:
+def parts(kind: str, plugins: Collection[str] = ()) -> list[ReportPart]:
     """Return the parts of a kind in reports of experiments with these plugins, in the order of their modules.
 
     Args:
@@ -81,9 +81,9 @@ def stems(plugins: Iterable[Path]) -> frozenset[str]:
     return frozenset(path.stem for path in plugins)
 
 
-def declared_by(module: str) -> list[Part]:
+def declared_by(module: str) -> list[ReportPart]:
     """Return what a module has declared."""
-    found: list[Part] = vars(sys.modules[module]).setdefault(_LIST, []) if module in sys.modules else []
+    found: list[ReportPart] = vars(sys.modules[module]).setdefault(_LIST, []) if module in sys.modules else []
     return found
 
 

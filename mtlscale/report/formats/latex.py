@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from mtlscale.report.cells.sheet import Sheet, TableCell
-from mtlscale.report.report_section import Section
+from mtlscale.report.report_section import ReportSection
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -98,7 +98,7 @@ def latex(
     sheets: Sequence[Sheet],
     failures: Iterable[tuple[str, int, str, str]] = (),
     label: str = "",
-    sections: Sequence[Section] = (),
+    sections: Sequence[ReportSection] = (),
 ) -> str:
     """Return one `table` after the other, each with a label; comments name the packages and runs without an end.
 

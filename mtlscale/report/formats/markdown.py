@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mtlscale.report.cells.sheet import Sheet, TableCell
-from mtlscale.report.report_section import Section
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.sheets.dataset import run_ids, sheets
 from mtlscale.report.tables.caveats import failures, legend
 from mtlscale.report.tables.takeaway import takeaway
@@ -42,7 +42,7 @@ def markdown_section(sheet: Sheet, level: int = 3) -> str:
     return "\n\n".join(part for part in (*parts, below) if part) + "\n"
 
 
-def markdown_part(section: Section) -> str:
+def markdown_part(section: ReportSection) -> str:
     """Return a section of a report: its texts as bullets, then its tables."""
     bullets = "".join(f"- {text}\n" for text in section.texts)
     tables = "".join(f"{markdown_section(table)}\n" for table in section.tables)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mtlscale.report.cells.grid import Grid
 from mtlscale.report.cells.sheet import Column, Sheet
 from mtlscale.report.columns.shown import MOST_TASKS, by_block, columns
-from mtlscale.report.report_section import Section
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.sheets.dataset import names_of
 from mtlscale.report.tables.caveats import colour_key, definitions, failures
 from mtlscale.report.tables.takeaway import takeaway
@@ -85,7 +85,7 @@ def print_sheet(sheet: Sheet) -> Iterator[RenderableType]:
         yield Text(f"{sheet.below}\n", style="dim")
 
 
-def print_section(section: Section) -> Iterator[RenderableType]:
+def print_section(section: ReportSection) -> Iterator[RenderableType]:
     """Yield a section's title, texts and tables."""
     from rich.text import Text
 

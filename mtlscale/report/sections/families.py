@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtlscale.config import extensions
-from mtlscale.report.report_section import Section
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.sections.registry import HTML, REPORT, View, section
 
 
 @section("families", order=50, formats=(REPORT, HTML))
-def families(view: View) -> Iterator[Section]:
+def families(view: View) -> Iterator[ReportSection]:
     """Yield the studies of each extension."""
     for studies in extensions("studies"):
         yield from studies(view.records, view.looks)

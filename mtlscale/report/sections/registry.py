@@ -12,12 +12,12 @@ from typing import Any
 
 from mtlscale.config import UserError, nearest
 from mtlscale.config.registry.components import load_installed
-from mtlscale.config.registry.report_parts import Part, parts, register
+from mtlscale.config.registry.report_parts import ReportPart, parts, register
 from mtlscale.records import RunRecord
 from mtlscale.report.cells.sheet import Sheet
 from mtlscale.report.charts.chart import Chart
 from mtlscale.report.charts.colors import LineStyles, page_looks
-from mtlscale.report.report_section import Section
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.stats.frames import newest
 from mtlscale.report.tables.table import Table
 
@@ -60,7 +60,7 @@ class _Declared:
     title: str
     order: int
     formats: Collection[str]
-    make: Callable[[View], Iterable[str | Chart | Sheet | Section]]
+    make: Callable[[View], Iterable[str | Chart | Sheet | ReportSection]]
 
 
 def section(key: str, *, title: str = "", order: int = OWN, formats: Collection[str] = FORMATS) -> Any:
@@ -89,7 +89,7 @@ def section(key: str, *, title: str = "", order: int = OWN, formats: Collection[
 
 def sections(
     tables: Mapping[str, Table], records: Iterable[RunRecord], form: str, keys: Sequence[str] = ()
-) -> list[Section]:
+) -> list[ReportSection]:
     """Return the sections of a format in their order.
 
     Args:
@@ -116,13 +116,13 @@ def sections(
     return [made for part in sorted(chosen, key=lambda part: part.content.order) for made in _made(part, view)]
 
 
-def _made(part: Part, view: View) -> Iterator[Section]:
+def _made(part: ReportPart, view: View) -> Iterator[ReportSection]:
     declared: _Declared = part.content
-    yielded: list[str | Chart | Sheet | Section] = []
+    yielded: list[str | Chart | Sheet | ReportSection] = []
     try:
         for one in declared.make(view):
-            if not isinstance(one, str | Chart | Sheet | Section):
-                raise TypeError(f"yields {type(one).__name__}; a section yields texts, Chart, Sheet or Section")
+            if not isinstance(one, str | Chart | Sheet | ReportSection):
+                raise TypeError(f"yields {type(one).__name__}; a section yields texts, Chart, Sheet or ReportSection")
             yielded.append(one)
     except Exception as error:
         if not part.plugin:
@@ -130,10 +130,10 @@ def _made(part: Part, view: View) -> Iterator[Section]:
         cause = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}".removesuffix(": ")
         yielded = [f"section {declared.key} of {part.plugin}: {cause}"]
 
-    yield from (one for one in yielded if isinstance(one, Section))
+    yield from (one for one in yielded if isinstance(one, ReportSection))
     texts, charts, tables = ([one for one in yielded if isinstance(one, kind)] for kind in (str, Chart, Sheet))
     if texts or charts or tables:
-        yield Section(title=declared.title, texts=texts, charts=charts, tables=tables, key=declared.key)
+        yield ReportSection(title=declared.title, texts=texts, charts=charts, tables=tables, key=declared.key)
 
 
 @functools.cache

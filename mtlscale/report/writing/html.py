@@ -17,7 +17,7 @@ from mtlscale.report.formats.pages import drawings, rendered
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import across
 from mtlscale.report.overall.multi_dataset import Overall
-from mtlscale.report.report_section import Section
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.sections.registry import HTML, sections
 from mtlscale.report.sheets.dataset import rays, run_ids
 from mtlscale.report.sheets.page_tables import main_sheet, split_sheets
@@ -132,7 +132,7 @@ def _section(
     }
 
 
-def _over_all(section: Section, number: int) -> dict[str, Any]:
+def _over_all(section: ReportSection, number: int) -> dict[str, Any]:
     return {
         "id": f"data-{number}",
         "title": section.title,

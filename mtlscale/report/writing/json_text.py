@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mtlscale.report.cells.sheet import Sheet
     from mtlscale.report.merge_experiments import ExperimentRecords
-    from mtlscale.report.report_section import Section
+    from mtlscale.report.report_section import ReportSection
     from mtlscale.report.tables.table import Table
 
 SCHEMA = 1  # raised when a name goes or changes its meaning; new names may come at any time
@@ -31,7 +31,7 @@ def json_text(
     sources: Sequence[ExperimentRecords] = (),
     overall: Sheet | None = None,
     pairs: Mapping[str, Sheet] | None = None,
-    sections: Sequence[Section] = (),
+    sections: Sequence[ReportSection] = (),
 ) -> str:
     """Return what every other format shows, with all digits; unknown values are null.
 

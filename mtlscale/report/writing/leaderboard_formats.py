@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mtlscale.report.leaderboard import Leaderboard
-    from mtlscale.report.report_section import Section
+    from mtlscale.report.report_section import ReportSection
 
 FORMATS = ("terminal", "markdown", "csv", "json", "latex", "html")
 _ALIASES = {"table": "terminal", "md": "markdown", "tex": "latex"}
@@ -64,7 +64,7 @@ class DisplayedLeaderboard:
     label: str = ""  # of LaTeX's tables
     only: Sequence[str] = ()  # keys of the sections that are shown alone; default: everything of the format
 
-    def sections(self, form: str) -> list[Section]:
+    def sections(self, form: str) -> list[ReportSection]:
         """Return the sections of a format."""
         from mtlscale.report.sections.registry import sections
 
