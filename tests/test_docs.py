@@ -161,9 +161,7 @@ def test_the_page_of_experiment_files_is_whole() -> None:
 
 
 def test_a_mark_of_no_table_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="no table is called balancer; there are keys, metrics, columns, numbers, bal"
-    ):
+    with pytest.raises(ValueError, match="no table is called balancer; there are keys, metrics, columns, numbers, bal"):
         reference.filled("<!-- balancer -->")
 
 
