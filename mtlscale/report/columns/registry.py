@@ -8,7 +8,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mtlscale.config import UserError
 from mtlscale.config.registry.components import load_installed
@@ -20,6 +20,7 @@ from mtlscale.report.stats.frames import UNITS
 if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
+Compute = TypeVar("Compute", bound=Callable[..., Any])
 Better = Literal["higher", "lower", "as the metric", "neither"]
 MEASURES = 600  # place in files from which on columns are measures: before come scores over all tasks, tests, cost
 OWN = 900  # place of columns that say none: behind the shipped ones
@@ -112,7 +113,9 @@ class Family:
                 yield place, _drawn(one, table, self.of == "runs" and one.interval)
 
 
-def column(key: str, *, title: str = "", better: Better = "neither", explain: str = "", **more: Any) -> Any:
+def column(
+    key: str, *, title: str = "", better: Better = "neither", explain: str = "", **more: Any
+) -> Callable[[Compute], Compute]:
     """Register a function as a column: `(frame) -> Series` with a value for each finished run.
 
     Args:
@@ -135,10 +138,10 @@ def column(key: str, *, title: str = "", better: Better = "neither", explain: st
     return family(definition, **settings)
 
 
-def family(*definitions: Definition, **settings: Any) -> Any:
+def family(*definitions: Definition, **settings: Any) -> Callable[[Compute], Compute]:
     """Register a function that computes several columns together, as a frame with a column for each definition."""
 
-    def added(compute: Callable[..., Any]) -> Callable[..., Any]:
+    def added(compute: Compute) -> Compute:
         made = Family(definitions=definitions, compute=compute, **settings)
         register("column", [one.key for one in definitions], made, compute.__module__)
         return compute

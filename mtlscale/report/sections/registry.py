@@ -8,7 +8,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mtlscale.config import UserError, nearest
 from mtlscale.config.registry.components import load_installed
@@ -21,6 +21,7 @@ from mtlscale.report.report_section import ReportSection
 from mtlscale.report.stats.frames import newest
 from mtlscale.report.tables.table import Table
 
+Make = TypeVar("Make", bound=Callable[..., Iterable[Any]])
 REPORT, HTML = "report", "html"  # leaderboard.md and the files of charts; the page
 FORMATS = (REPORT, HTML, "terminal", "markdown", "latex", "json", "csv")
 OWN = 900  # order of sections that say none: behind the shipped ones
@@ -63,7 +64,9 @@ class _Declared:
     make: Callable[[View], Iterable[str | Chart | Sheet | ReportSection]]
 
 
-def section(key: str, *, title: str = "", order: int = OWN, formats: Collection[str] = FORMATS) -> Any:
+def section(
+    key: str, *, title: str = "", order: int = OWN, formats: Collection[str] = FORMATS
+) -> Callable[[Make], Make]:
     """Register a function `(view) -> texts, charts, tables` as a section; one that yields nothing is left out.
 
     A function may yield whole sections, too, where their number depends on the records.
@@ -80,7 +83,7 @@ def section(key: str, *, title: str = "", order: int = OWN, formats: Collection[
     if not re.fullmatch(r"[A-Za-z_]\w*", key):
         raise UserError(f"section {key!r}: its key should be a name of letters, digits and _")
 
-    def added(make: Any) -> Any:
+    def added(make: Make) -> Make:
         register("section", [key], _Declared(key, title or key, order, formats, make), make.__module__)
         return make
 
@@ -131,7 +134,9 @@ def _made(part: ReportPart, view: View) -> Iterator[ReportSection]:
         yielded = [f"section {declared.key} of {part.plugin}: {cause}"]
 
     yield from (one for one in yielded if isinstance(one, ReportSection))
-    texts, charts, tables = ([one for one in yielded if isinstance(one, kind)] for kind in (str, Chart, Sheet))
+    texts = [one for one in yielded if isinstance(one, str)]
+    charts = [one for one in yielded if isinstance(one, Chart)]
+    tables = [one for one in yielded if isinstance(one, Sheet)]
     if texts or charts or tables:
         yield ReportSection(title=declared.title, texts=texts, charts=charts, tables=tables, key=declared.key)
 

@@ -26,7 +26,7 @@ def main_sheet(table: Table, page: int = PAGE) -> Sheet:
             placed.append((one.compact, replace(column, header=title or column.header)))
 
     tasks = [column for column in all_columns if column.block == "tasks"]
-    of_average = known["average"].compact
+    of_average = known["average"].compact or 0
     if of_average not in [place for place, _ in placed] and len(tasks) <= _MOST_TASKS:
         placed += [(of_average, column) for column in tasks]
     shown = [column for _, column in sorted(placed, key=lambda pair: pair[0])]

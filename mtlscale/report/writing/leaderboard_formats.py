@@ -159,10 +159,10 @@ class DisplayedLeaderboard:
         import pandas as pd
 
         if self.only:
-            frames = [_numbers(sheet) for section in self.sections("csv") for sheet in section.tables]
-            if len(frames) != 1:
-                raise UserError(f"--section: CSV is one table, these sections have {len(frames)}; choose json")
-            return frames[0].to_csv(index=False)
+            tables = [_numbers(sheet) for section in self.sections("csv") for sheet in section.tables]
+            if len(tables) != 1:
+                raise UserError(f"--section: CSV is one table, these sections have {len(tables)}; choose json")
+            return tables[0].to_csv(index=False)
         if self.pairs:
             frames = {dataset: sheet.numbers for dataset, sheet in self.pairs.items()}
             return pd.concat(frames, names=["dataset"]).reset_index("dataset").to_csv(index=False)
