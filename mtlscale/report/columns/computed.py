@@ -52,7 +52,7 @@ def of_rows(table: Table, frame: Frame, measured: Computed) -> Computed:
     known = replace(table, rows=means)
     others = _computed("rows", frame, means.index, lambda entry: entry.compute(known, frame))
     stored = {name: measured.stored[key] for key in keys for name in (key, f"{key}_ci")} | others.stored
-    rows = pd.concat([means, others.values], axis=1)[sorted(stored, key=lambda name: stored[name])]
+    rows = pd.concat([means, others.values], axis=1)[sorted(stored, key=lambda name: stored[str(name)])]
     return Computed(rows, stored, others.notes)
 
 
