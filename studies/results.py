@@ -32,7 +32,8 @@ from mtlscale.config.experiment.loading import shipped
 from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, read_published
-from mtlscale.report.studies.studies import studies
+from mtlscale.report.formats.markdown import markdown_part
+from mtlscale.report.sections.registry import REPORT, sections
 from mtlscale.version import __version__
 
 ORDER = (
@@ -152,7 +153,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
     noisy = many and any(dataset.noise is not None for dataset in experiment.datasets)
-    together = "\n".join(study.to_markdown() for study in studies(records, board))
+    together = "\n".join(map(markdown_part, sections(board.tables, records, REPORT)))
     if together and not noisy:  # of noise there are draws, and a study of each would say nothing
         yield re.sub(r"^(##+) ", r"#\1 ", together, flags=re.MULTILINE)
     if many:

@@ -161,7 +161,7 @@ def test_the_page_of_experiment_files_is_whole() -> None:
 
 
 def test_a_mark_of_no_table_is_refused() -> None:
-    with pytest.raises(ValueError, match="no table is called balancer; there are keys, metrics, balancers"):
+    with pytest.raises(ValueError, match="no table is called balancer; there are keys, metrics, columns, numbers, bal"):
         reference.filled("<!-- balancer -->")
 
 
@@ -308,6 +308,6 @@ def test_columns_explained_are_those_of_the_leaderboard() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "mtlscale" / "report").rglob("*.py"))
     page = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| `([^`]+)` \|", page.partition("\n## Several experiments")[0], re.M)
-    assert len(explained) > 10
+    assert len(explained) > 5  # across data sets; those of a data set come from the registry
     for header in explained:
         assert f'"{header}"' in sources or f'"{header.replace("equal", "{table.reference}")}"' in sources, header

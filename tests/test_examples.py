@@ -27,6 +27,7 @@ METHODS = {
     "own_images": ["stl", "equal", "cagrad"],
     "own_method": ["stl", "equal", "getmtl", "running_mean", "half"],
     "own_metric": ["stl", "equal"],
+    "own_report": ["stl", "equal"],
     "own_objective": ["stl", "equal", "small_features", "mgda+small_features"],
     "own_table": ["stl", "equal", "cagrad"],
     "own_texts": ["stl", "equal", "cagrad"],

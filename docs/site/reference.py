@@ -6,6 +6,7 @@ A page has a mark where a table stands on the site, such as `<!-- keys -->` or `
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import properties
@@ -13,6 +14,7 @@ import properties
 from mtlscale.config.experiment.key_reference import Section, format_value, key_reference
 from mtlscale.config.registry.components import PACKAGES, Knob, component, names
 from mtlscale.metrics import METRICS
+from mtlscale.report.columns.manual import manual, stored
 
 MARK = re.compile(r"^<!-- (\w+) -->$", re.MULTILINE)
 
@@ -29,9 +31,10 @@ def filled(markdown: str) -> str:
 def _table(name: str) -> str:
     if name in PACKAGES:
         return components(name)
-    if name not in ("keys", "metrics"):
-        raise ValueError(f"no table is called {name}; there are keys, metrics, {', '.join(PACKAGES)}")
-    return keys() if name == "keys" else metrics()
+    tables = {"keys": keys, "metrics": metrics, "columns": columns, "numbers": numbers}
+    if name not in tables:
+        raise ValueError(f"no table is called {name}; there are {', '.join((*tables, *PACKAGES))}")
+    return tables[name]()
 
 
 def keys() -> str:
@@ -60,6 +63,21 @@ def components(kind: str) -> str:
     """Return an index and the tables of all components of a kind."""
     parts = [_index(kind), *([properties.table()] if kind == "balancers" else []), _named(kind)]
     return "\n\n".join(parts)
+
+
+def columns() -> str:
+    """Return the table of the leaderboard's columns."""
+    return _rows("what it says", manual())
+
+
+def numbers() -> str:
+    """Return the table of the columns of its CSV."""
+    return _rows("what it is", stored())
+
+
+def _rows(about: str, lines: Iterable[tuple[Sequence[str], str]]) -> str:
+    rows = "\n".join(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(text)} |" for names, text in lines)
+    return f"| column | {about} |\n| --- | --- |\n{rows}"
 
 
 def metrics() -> str:

@@ -7,20 +7,12 @@ import math
 import pandas as pd
 
 from mtlscale.records import RunRecord, best
+from mtlscale.report.columns.registry import definitions
 from mtlscale.report.results import Results
 from mtlscale.report.tables.table import Table
 from mtlscale.tracking import Row
 
 _BY_TASK = 15  # the most tasks for which a row has a column each
-# Column of the leaderboard -> name in MLflow; its `_ci` column, if there is one, goes along.
-_COLUMNS = {
-    "delta_i": "delta",
-    "safeness": "eta",
-    "mean_rank": "mean_rank",
-    "total_seconds": "seconds",
-    "peak_memory_mb": "peak_memory_mb",
-    "parameters": "parameters",
-}
 
 
 def rows_of(results: Results) -> list[Row]:
@@ -62,21 +54,18 @@ def _table_rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], pl
 
 def _numbers(table: Table, values: pd.Series[float]) -> dict[str, float]:
     """Return a row's numbers under the names of the seeds' runs, and half the intervals over seeds."""
-    columns = {"average": f"{table.split}.mean", **_COLUMNS}
-    if table.domains:
-        columns["last"] = "last_step.test.mean"
-    if len(table.tasks) <= _BY_TASK:
-        columns |= {
-            table.main_column(task): f"{table.split}.{metric}.{task}" for task, metric in table.main_metrics.items()
-        }
-
     numbers: dict[str, float] = {}
-    for column, name in columns.items():
-        if _finite(values.get(column)):
-            numbers[name] = float(values[column])
-            has_interval = column in ("average", "last", "delta_i", "safeness")
-            if has_interval and _finite(values.get(f"{column}_ci")):
-                numbers[f"{name}_interval"] = float(values[f"{column}_ci"])
+    for one in definitions(table.plugins).values():
+        name = one.mlflow(table) if callable(one.mlflow) else one.mlflow
+        if name and _finite(values.get(one.key)):
+            numbers[name] = float(values[one.key])
+            if _finite(values.get(f"{one.key}_ci")):
+                numbers[f"{name}_interval"] = float(values[f"{one.key}_ci"])
+
+    if len(table.tasks) <= _BY_TASK:
+        for task, metric in table.main_metrics.items():
+            if _finite(values.get(table.main_column(task))):
+                numbers[f"{table.split}.{metric}.{task}"] = float(values[table.main_column(task)])
     return numbers
 
 

@@ -19,6 +19,7 @@ from mtlscale.config import (
     without_secrets,
 )
 from mtlscale.config.registry import components
+from mtlscale.config.registry.report_parts import stems
 from mtlscale.execution.finding.own_board import own_board
 from mtlscale.execution.planning.status import board_at_start, read_plan
 from mtlscale.records import Board, Home, Ledger, RunRecord, is_results, records_of_results
@@ -139,6 +140,7 @@ def _of_file(location: str, homes: Sequence[Home], overrides: tuple[str, ...]) -
         replace(
             _source(spec.name, home, board.records, spec, chosen_by_file=True),
             planned=planned_rows(spec),
+            plugins=stems(spec.plugins),
             notes=notes_of(spec, board),
         )
         for home, board in boards.items()

@@ -1,6 +1,16 @@
 # Written by `python tests/house/stubs.py`.
+from mtlscale.report.cells.sheet import Sheet as Sheet
+from mtlscale.report.cells.sheet import text_sheet as text_sheet
+from mtlscale.report.charts.chart import Chart as Chart
+from mtlscale.report.columns.frame import Frame as Frame
+from mtlscale.report.columns.registry import Definition as Definition
+from mtlscale.report.columns.registry import column as column
+from mtlscale.report.columns.registry import family as family
 from mtlscale.report.leaderboard import Leaderboard as Leaderboard
+from mtlscale.report.report_section import ReportSection as ReportSection
 from mtlscale.report.results import Results as Results
+from mtlscale.report.sections.registry import View as View
+from mtlscale.report.sections.registry import section as section
 from mtlscale.report.sweeps.sweeps import Sweep as Sweep
 from mtlscale.report.tables.published import Published as Published
 from mtlscale.report.tables.published import PublishedTable as PublishedTable

@@ -34,6 +34,7 @@ class ExperimentRecords:
     description: str = ""  # the sentence above its leaderboard
     planned: Planned = field(default_factory=dict)  # rows that it plans, if known
     notes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set -> notes on its runs
+    plugins: frozenset[str] = frozenset()  # names of its plugin files
     epochs: EpochReader = no_epochs
 
 
@@ -85,6 +86,7 @@ class MergedRecords:
             self.delta,
             self.notes,
             self.planned,
+            frozenset().union(*(source.plugins for source in self.sources)),
         )
 
         if self.rows is None:
@@ -356,11 +358,13 @@ def _join(groups: list[_TableRuns], one: _TableRuns) -> None:
 def _current(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Keep, per method and seed, the newest record whose settings match the label's current ones."""
     current = latest(records)
+    identities = list(map(identity, current))
     meanings: dict[str, tuple[str, str]] = {}  # method -> when its newest run ended, and its settings
-    for record in current:
+    for record, own in zip(current, identities, strict=True):
         if record.method not in meanings or record.finished >= meanings[record.method][0]:
-            meanings[record.method] = (record.finished, identity(record))
-    return [record for record in current if identity(record) == meanings[record.method][1]]
+            meanings[record.method] = (record.finished, own)
+    pairs = zip(current, identities, strict=True)
+    return [record for record, own in pairs if own == meanings[record.method][1]]
 
 
 def _rank(record: RunRecord) -> tuple[bool, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import Experiment, suite_delta
+from mtlscale.config.registry.report_parts import plugin_sources, stems
 from mtlscale.records import Epoch, Ledger, RunRecord, read_epochs, write_atomically
 from mtlscale.report.tables.planned import lacks_runs, missing_notes, planned_rows
 from mtlscale.version import __version__
@@ -53,6 +54,7 @@ class Results:
             delta=self.experiment.delta_of(),
             notes=self._missing() if explained else None,
             planned=planned_rows(self.experiment),
+            plugins=stems(self.experiment.plugins),
         )
 
     def _missing(self) -> dict[str, tuple[str, ...]]:
@@ -173,6 +175,7 @@ class Results:
             "published": None if published is None else published.model_dump(mode="json"),
             "version": __version__,
             "program": program(),
+            "plugins": plugin_sources(stems(self.experiment.plugins)),
         }
 
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

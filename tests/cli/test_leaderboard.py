@@ -24,7 +24,7 @@ import mtlscale as package
 from mtlscale.config import Experiment
 from mtlscale.records import Home, Ledger, RunRecord, write_atomically
 from mtlscale.report import Leaderboard
-from mtlscale.report.tables.columns import columns
+from mtlscale.report.columns.shown import columns
 from mtlscale.tracking import Tracker, service
 
 FORMS = ("terminal", "markdown", "csv", "json", "latex", "html")

@@ -8,8 +8,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from mtlscale.report import Leaderboard, write_report
-from mtlscale.report.formats.page_tables import MOST_COLUMNS, split_sheets
-from mtlscale.report.tables.columns import by_block, columns
+from mtlscale.report.columns.shown import by_block, columns
+from mtlscale.report.sheets.page_tables import MOST_COLUMNS, split_sheets
 from mtlscale.report.writing.html import page
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mtlscale.report.cells.sheet import Sheet, text_column
+from mtlscale.report.columns.registry import definitions
 from mtlscale.report.formats.latex import escaped, latex
-from mtlscale.report.tables.columns import SURVIVAL
 
 NAMES = (
     "a_b & 100 % #1 {x} $y$ ^2 ~ \\textbf",
@@ -21,7 +21,7 @@ NAMES = (
     "± − × ≈ ≤ ≥ ≠ → ← ∞ ▲ ▼ · ° – — … ∠ √ ² ³ µ § ’ ‘ “ ” ½ ™",
     "ends with a backslash \\",
     "% comment\nand a line",
-    *(header for header, _ in SURVIVAL.values()),
+    *(one.title for one in definitions().values()),
 )
 
 

@@ -14,10 +14,10 @@ from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report import write_report
 from mtlscale.report.charts.chart import ChartText
 from mtlscale.report.charts.scores import leaderboard_charts
+from mtlscale.report.columns.shown import columns
 from mtlscale.report.formats.glossary import glossary
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.tables.columns import columns
 from mtlscale.report.writing.html import page
 from mtlscale.report.writing.json_text import json_text
 from mtlscale.tracking.values import means
@@ -224,6 +224,10 @@ def test_chosen_and_last_epoch_stand_beside_each_other(record):
     assert (rows["average"]["equal"], rows["last"]["equal"]) == (90.0, 88.0)
 
 
+def heads(table):
+    return [(column.header, column.help) for column in columns(table)]
+
+
 def test_of_a_transfer_the_last_step_stands_marked_beside_the_choice(record):
     last = {"test": {"a": {"accuracy": 91.0}}}
     moved = record("mgda", 0, {"a": {"accuracy": 90.0}}, last=last, domains=["shop", "street"])
@@ -233,7 +237,7 @@ def test_of_a_transfer_the_last_step_stands_marked_beside_the_choice(record):
     assert found[:2] == ["average", "last step"] and "last epoch" not in found
     assert "of the source" in columns(table)[0].help
     assert table.rows.loc["mgda", "last"] == 91.0 and "last" in board.to_csv().splitlines()[0].split(",")
-    assert "last step" in printed(board, 60) and "last step" in glossary([table], [])
+    assert "last step" in printed(board, 60) and "last step" in glossary([table], heads(table))
     assert json.loads(json_text([table], [moved]))["tables"][0]["domains"] == ["shop", "street"]
     assert means(moved)["last_step.test.mean"] == 91.0
     assert _numbers(table, table.rows.loc["mgda"])["last_step.test.mean"] == 91.0
@@ -244,7 +248,7 @@ def test_of_no_transfer_nothing_says_last_step(record):
     text = other.model_dump_json()
     assert "domains" not in text and RunRecord.model_validate_json(text) == other.model_copy(update={"epochs": []})
     table = Leaderboard.from_records([other]).tables["digits"]
-    assert "last step" not in [column.header for column in columns(table)] and "last step" not in glossary([table], [])
+    assert "last step" not in {header for header, _ in heads(table)} | set(glossary([table], heads(table)))
     assert set(means(other)) == {"test.mean"}
 
 

@@ -3,9 +3,9 @@ import pytest
 from scipy import stats
 
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.sheets.dataset import of_pairs
 from mtlscale.report.stats.statistics import BETTER, SAME, WORSE, holm
 from mtlscale.report.tables.pairwise import pairwise
-from mtlscale.report.tables.sheets import of_pairs
 
 SEEDS = 8
 

@@ -12,8 +12,8 @@ from mtlscale.report import Leaderboard, Table
 from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import page_looks
 from mtlscale.report.charts.scores import cost_chart
+from mtlscale.report.columns.shown import columns
 from mtlscale.report.formats.markdown import markdown
-from mtlscale.report.tables.columns import columns
 from mtlscale.report.writing.html import page
 
 Make = Callable[..., RunRecord]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report.cells.sheet import Column
+from mtlscale.report.columns.shown import columns
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import legend
-from mtlscale.report.tables.columns import columns
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 

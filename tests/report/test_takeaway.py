@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from mtlscale.records import ItemErrors
+from mtlscale.report.columns.shown import columns
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.statistics import half_width, paired_tests
 from mtlscale.report.tables.caveats import legend
-from mtlscale.report.tables.columns import columns
 from mtlscale.report.tables.takeaway import takeaway
 
 NOISE = np.array([0.0, 0.4, -0.3, 0.2, -0.3])

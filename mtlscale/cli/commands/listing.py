@@ -43,8 +43,8 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help="methods, balancers, architectures, objectives, encoders, metrics, datasets, experiments, or keys: "
-            "those of the experiment file",
+            help="methods, balancers, architectures, objectives, encoders, metrics, datasets, experiments, "
+            "columns of a leaderboard, or keys: those of the experiment file",
             autocompletion=completion.kinds,
         ),
     ] = "methods",
@@ -60,8 +60,8 @@ def list_(
 
     load_plugins(plugin)
     kinds = _KINDS.get(what, (what,))
-    if what not in ("experiments", "metrics", "keys") and kinds[0] not in components.PACKAGES:
-        choices = ["methods", "experiments", "metrics", "keys", *components.PACKAGES]
+    if what not in ("columns", "experiments", "metrics", "keys") and kinds[0] not in components.PACKAGES:
+        choices = ["methods", "experiments", "metrics", "columns", "keys", *components.PACKAGES]
         raise UserError(f"mtlscale list {what}: {nearest(what, choices)}")
 
     console = console_of()
@@ -69,6 +69,8 @@ def list_(
         _print_json(what, kinds, name)
     elif what == "keys":
         show_keys(console, name)
+    elif what == "columns":
+        _columns(console)
     elif name is not None:
         _show(console, what, kinds, name)
     elif what == "experiments":
@@ -82,8 +84,12 @@ def list_(
 
 def _print_json(what: str, kinds: tuple[str, ...], name: str | None) -> None:
     """Print one list of all that would be shown; raise `UserError` for an unknown name."""
+    from mtlscale.report.columns.manual import stored
+
     if what == "keys":
         entries = keys_as_json(name)
+    elif what == "columns":
+        entries = [{"name": ", ".join(names), "what": text} for names, text in stored()]
     elif what == "experiments":
         entries = experiments_as_json(name)
     elif what == "metrics":
@@ -101,6 +107,14 @@ def _experiments(console: Console, names: list[str]) -> None:
 
     rows = [(name, load_experiment(name).description) for name in names]
     console.print(grid(("experiment", "what it is"), rows, title="shipped experiments"))
+
+
+def _columns(console: Console) -> None:
+    from mtlscale.report.columns.manual import manual, stored
+
+    for title, lines in (("columns of a leaderboard", manual()), ("columns of its CSV", stored())):
+        rows = [(", ".join(names), text.replace("`", "")) for names, text in lines]
+        console.print(grid(("column", "what it is"), rows, title=title))
 
 
 def _print_kind(console: Console, kind: str) -> None:

@@ -70,6 +70,10 @@ ColumnsOption = Annotated[
         help="These columns in this order, by header or name, such as average,Δ,runs; `tasks` for those of all tasks",
     ),
 ]
+SectionsOption = Annotated[
+    list[str] | None,
+    typer.Option("--section", metavar="KEY", help="This section alone, such as learning_curves; may be given again"),
+]
 LabelOption = Annotated[
     str | None,
     typer.Option(
@@ -116,6 +120,7 @@ def leaderboard(
     rope: RopeOption = None,
     wide: WideOption = False,
     columns: ColumnsOption = None,
+    section: SectionsOption = None,
     label: LabelOption = None,
     set_: SetOption = None,
     home: HomesOption = None,
@@ -126,8 +131,8 @@ def leaderboard(
     """
     from mtlscale.api.sources import sources_of
     from mtlscale.report.merge_experiments import RunSelection, gather
+    from mtlscale.report.sheets.dataset import of_pairs
     from mtlscale.report.tables.pairwise import pairwise as pairs
-    from mtlscale.report.tables.sheets import of_pairs
     from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard, format_of
 
     form = format_of(format, output)
@@ -157,7 +162,7 @@ def leaderboard(
     experiments = list(dict.fromkeys(source.name for source in sources))
     board = gathered.leaderboard()
 
-    by_default = form != "csv" and not names  # CSV, and columns of the user's, are of the data sets
+    by_default = form != "csv" and not names and not section  # CSV, and columns of the user's, are of the data sets
     view = DisplayedLeaderboard(
         merged=gathered,
         board=board,
@@ -166,6 +171,7 @@ def leaderboard(
         pairs={name: of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
         columns=names,
         label=label or "",
+        only=section or (),
     )
     _print(view, form, output, wide)
 

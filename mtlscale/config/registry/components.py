@@ -29,6 +29,7 @@ from mtlscale.config.registry.helpers import find_beside, helper_files, plugin_h
 from mtlscale.config.registry.import_order import use_own_pipelines
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import file_hint, nearest
+from mtlscale.config.registry.report_parts import declared_by
 from mtlscale.config.registry.synonyms import plain
 
 FileKind = bool | Literal["checkpoint", "tokenizer"]
@@ -378,7 +379,7 @@ def load_plugins(paths: Sequence[Path]) -> None:
 
 
 def load_plugin(path: Path) -> list[tuple[str, str]]:
-    """Import a user's file, register its components by their names, and return them as (kind, name).
+    """Import a user's file, register what it defines by its names, and return that as (kind, name).
 
     A component belongs to the kind whose base class it derives from.
 
@@ -400,13 +401,15 @@ def load_plugin(path: Path) -> list[tuple[str, str]]:
     sys.modules[module.__name__] = module  # another file of this name may have been loaded since
 
     classes = _classes_of([module], f"plugin {path}")
-    if not classes:
+    if not classes and not declared_by(module.__name__):
         raise UserError(
-            f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name"
+            f"plugin {path} defines no balancer, architecture, encoder, objective, metric or pipeline with a name, and "
+            "no column or section of a report"
         )
 
     _register(classes, digest)
-    return list(classes)
+    parts = declared_by(module.__name__)
+    return [*classes, *((f"{part.kind}s", key) for part in parts for key in part.keys)]
 
 
 @functools.cache

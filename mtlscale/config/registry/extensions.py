@@ -23,7 +23,7 @@ POINTS = {
     "evaluator": "(suite, workers, device, dtype) -> Evaluator or None: measures a suite by more than its samples",
     "before_training": "(trainer, options): prepares a trainer on its worker",
     "after_training": "(trainer, folder): writes files of a finished run",
-    "studies": "(records, looks) -> Study ...: adds studies to a report",
+    "studies": "(records, looks) -> ReportSection ...: adds studies to a report",
     "structure_charts": "(records, titles, files) -> Chart ...: adds charts to a report",
     "sink": "(experiment, home) -> Sink or None: takes the events of an experiment",
     "search_algorithm": "(search, setup, finished records) -> Tune searcher or None: draws the settings of trials",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -114,6 +114,16 @@ class Sheet:
     def below(self) -> str:
         """The text below the table."""
         return self.legend or (f"{'; '.join(self.notes)}." if self.notes else "")
+
+
+def method_column(methods: Iterable[object], texts: Sequence[str] = (), roles: Sequence[str] = ()) -> Column:
+    """Return the column of the rows' names; `texts` may differ from what a filter of methods goes by."""
+    labels = [str(method) for method in methods]
+    roles = roles or [""] * len(labels)
+    cells = [
+        TableCell(text, label, badge=role) for text, label, role in zip(texts or labels, labels, roles, strict=True)
+    ]
+    return Column(header="method", help="as the experiment names it", cells=cells, right=False)
 
 
 def text_column(header: str, texts: Sequence[str], marks: Sequence[str] = (), **settings: Any) -> Column:

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
+from mtlscale.report.columns.registry import definitions
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, OPEN
-from mtlscale.report.tables.columns import LAST_STEP
 from mtlscale.report.tables.table import IDLE, Table
 
 _TERMS = {
     "baseline": "The method that Δ and η are taken to, usually one network per task (stl).",
     "reference": "The method that tests compare the others with, usually equal weights.",
-    "Δ": "Relative gain over the baseline in percent: mean over the metrics of a task, then over tasks; metrics where "
-    "less is better count with the other sign. Positive is better than the baseline.",
-    "η": "Share of the metrics, in percent, in which a method is no worse than the baseline.",
     "±": "Half the 95 % interval of a mean over seeds (Student's t). Where intervals overlap a difference may still be "
     "real, because tests pair the runs of a seed.",
-    "± items": "Half the 95 % interval that comes from the choice of test items, by a bootstrap over them.",
-    "rank": "Mean over tasks of a method's place by the main metric; 1 is best.",
     "better, worse, not distinguishable": "What a paired t-test over seeds says of a difference to the reference at "
     f"level {LEVEL}, after Holm's correction for all methods. Better and worse also need an interval over test items "
     "without 0, where there is one.",
     OPEN: f"Neither: seeds and test items do not agree, or fewer than {FEWEST_SEEDS} seeds leave nothing to test.",
-    "p": "How often a difference at least as large would come out if there were none, Holm-corrected.",
     "diverged": "A run whose loss or parameters were no numbers any more. It counts in no mean.",
-    LAST_STEP: "Test score after the last step of training, which papers on adaptation between domains report: nothing "
-    "chose it. The average is at the epoch that is best on held-out samples of the source; no label of the target "
-    "enters either.",
     "chosen epoch": "The epoch with the best validation score; test metrics are of it.",
     "Pareto front": "The methods that no other is at least as good as at no higher cost.",
-    "step ×": "Median time of a training step, as a ratio to the reference.",
     IDLE: "The method never left equal weighting: its weights stayed at 1/T.",
 }
 
@@ -59,19 +50,25 @@ def glossary(tables: Iterable[Table], heads: Iterable[tuple[str, str]]) -> dict[
 
     Args:
         tables: The tables of the page.
-        heads: The columns of the page: (header, definition).
+        heads: The columns of its tables: (header, definition).
     """
     tables = list(tables)
     shown = dict(_TERMS)
 
     if not any(table.idle for table in tables):
         shown.pop(IDLE)
-    if not any(table.domains for table in tables):
-        shown.pop(LAST_STEP)
-    if not any(table.over_items for table in tables):
-        shown.pop("± items")
 
-    for header, help in heads:
+    heads = list(heads)
+    headers = {header for header, _ in heads}
+    plugins = {plugin for table in tables for plugin in table.plugins}
+    for one in definitions(plugins).values():
+        term = one.term or one.title
+        if one.define and headers & {term, f"{term} %"}:
+            shown[term] = one.define
+
+    # With many data sets, the columns of their tasks would make a long list.
+    common = [head for head, count in Counter(heads).items() if 2 * count > len(tables)]
+    for header, help in common:
         if help and header not in shown and header.removesuffix(" %") not in shown:
             shown.setdefault(header, f"{help[0].upper()}{help[1:]}.")
     return shown

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from mtlscale.report.cells.sheet import Sheet, TableCell
+from mtlscale.report.report_section import ReportSection
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -93,20 +94,33 @@ def _letter(letter: str) -> str:
     return f"U+{ord(letter):04X}"
 
 
-def latex(sheets: Sequence[Sheet], failures: Iterable[tuple[str, int, str, str]] = (), label: str = "") -> str:
+def latex(
+    sheets: Sequence[Sheet],
+    failures: Iterable[tuple[str, int, str, str]] = (),
+    label: str = "",
+    sections: Sequence[ReportSection] = (),
+) -> str:
     """Return one `table` after the other, each with a label; comments name the packages and runs without an end.
 
     Args:
         sheets: The tables.
         failures: Method, seed, status and error of the runs that did not finish.
         label: The label of a single table, and what those of several begin with.
+        sections: The sections behind them: texts as comments, then their tables.
     """
     comments = [r"% needs \usepackage{booktabs,graphicx}"]
     comments += [
         f"% did not finish: {escaped(f'{method}, seed {seed}: {status}: {error}')}"
         for method, seed, status, error in failures
     ]
-    return "\n".join([*comments, *map(floating, sheets, _labels(sheets, label))])
+    tables = [*sheets, *(sheet for section in sections for sheet in section.tables)]
+    floats = list(map(floating, tables, _labels(tables, label)))
+    of_sections = iter(floats[len(sheets) :])
+    parts = [*comments, *floats[: len(sheets)]]
+    for section in sections:
+        parts += [f"% {escaped(text)}" for text in (section.title, *section.texts)]
+        parts += [next(of_sections) for _ in section.tables]
+    return "\n".join(parts)
 
 
 def _labels(sheets: Sequence[Sheet], label: str) -> list[str]:

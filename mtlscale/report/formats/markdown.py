@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mtlscale.report.cells.sheet import Sheet, TableCell
+from mtlscale.report.report_section import ReportSection
+from mtlscale.report.sheets.dataset import run_ids, sheets
 from mtlscale.report.tables.caveats import failures, legend
-from mtlscale.report.tables.sheets import run_ids, sheets
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ def markdown_section(sheet: Sheet, level: int = 3) -> str:
     parts = (f"{'#' * level} {markdown_cell(sheet.title)}", markdown_cell(sheet.text), "\n".join(markdown_rows(sheet)))
     below = f"<sub>{markdown_cell(sheet.below)}</sub>" if sheet.below else ""
     return "\n\n".join(part for part in (*parts, below) if part) + "\n"
+
+
+def markdown_part(section: ReportSection) -> str:
+    """Return a section of a report: its texts as bullets, then its tables."""
+    bullets = "".join(f"- {text}\n" for text in section.texts)
+    tables = "".join(f"{markdown_section(table)}\n" for table in section.tables)
+    return f"## {section.title}\n\n{bullets}\n{tables}"
 
 
 def markdown_rows(sheet: Sheet) -> Iterator[str]:

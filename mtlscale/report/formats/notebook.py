@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from markupsafe import Markup
 
-from mtlscale.report.formats.page_tables import main_sheet
 from mtlscale.report.formats.pages import fragment
+from mtlscale.report.sheets.page_tables import main_sheet
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 

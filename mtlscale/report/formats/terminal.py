@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from mtlscale.report.cells.grid import Grid
 from mtlscale.report.cells.sheet import Column, Sheet
+from mtlscale.report.columns.shown import MOST_TASKS, by_block, columns
+from mtlscale.report.report_section import ReportSection
+from mtlscale.report.sheets.dataset import names_of
 from mtlscale.report.tables.caveats import colour_key, definitions, failures
-from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns
-from mtlscale.report.tables.sheets import names_of
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
@@ -82,6 +83,17 @@ def print_sheet(sheet: Sheet) -> Iterator[RenderableType]:
         yield Text(f"\n{sheet.text}", style="bold")
     if sheet.below:
         yield Text(f"{sheet.below}\n", style="dim")
+
+
+def print_section(section: ReportSection) -> Iterator[RenderableType]:
+    """Yield a section's title, texts and tables."""
+    from rich.text import Text
+
+    yield Text(section.title, style="bold")
+    for text in section.texts:
+        yield Text(f"{text}\n")
+    for table in section.tables:
+        yield from print_sheet(table)
 
 
 def plain_text(part: RenderableType) -> str:

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.cells.number_format import EMPTY, counted, points
-from mtlscale.report.cells.sheet import Column, Sheet, TableCell, number_column
+from mtlscale.report.cells.sheet import Column, Sheet, TableCell, method_column, number_column
 from mtlscale.report.overall.multi_dataset import BETTER, OPEN, SAME, SURE, WORSE, Overall
 from mtlscale.report.overall.takeaway import sentence
-from mtlscale.report.tables.columns import method_column
 
 _ORDER = {BETTER: 3.0, SAME: 2.0, OPEN: 1.0, WORSE: 0.0}
 _MARKS = {BETTER: ("gain", "better"), WORSE: ("loss", "worse")}

@@ -201,14 +201,15 @@ def _interval(gains: pd.DataFrame) -> pd.Series[float]:
 
 def _worst(tables: Mapping[str, Table], methods: pd.Index) -> pd.DataFrame:
     """Find each method's worst Δ of a task on any data set; baselines, whose Δ is 0, get none."""
-    worst = pd.DataFrame({"worst": np.nan, "worst_dataset": "", "worst_task": ""}, index=methods)
+    worst: dict[str, tuple[float, str, str]] = {}
     for name, table in tables.items():
         deltas = task_deltas(table).drop(index=table.baseline or [], errors="ignore").dropna(how="all")
-        for label, least in deltas.min(axis=1).items():
-            method = str(label)
-            if not least >= worst.at[method, "worst"]:
-                worst.loc[method] = [least, name, str(deltas.loc[method].idxmin())]
-    return worst
+        for method, least, task in zip(deltas.index, deltas.min(axis=1), deltas.idxmin(axis=1), strict=True):
+            if method not in worst or least < worst[method][0]:
+                worst[method] = (least, name, str(task))
+
+    rows = [worst.get(method, (math.nan, "", "")) for method in methods]
+    return pd.DataFrame(rows, index=methods, columns=["worst", "worst_dataset", "worst_task"])
 
 
 def _probabilities(gains: pd.DataFrame, reference: str | None, rope: float) -> pd.DataFrame:

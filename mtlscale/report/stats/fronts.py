@@ -18,8 +18,7 @@ from mtlscale.metrics import metric_info
 from mtlscale.records import Metrics, RunRecord
 from mtlscale.report.stats.pareto import dominated, hypervolume
 
-# Columns of a row with a front -> whether more is better.
-SCORES = {"hypervolume": True, "spread": True, "off_ray": False, "rays_found": True}
+SCORES = ("hypervolume", "spread", "off_ray", "rays_found")  # columns of a row with a front
 _BEYOND = 0.1  # how far the reference point lies beyond the worst value of a metric without bounds
 
 
@@ -41,11 +40,6 @@ class Fronts:
     def of_runs(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Return `SCORES` for each of the runs, which have `method` and `seed`; NaN where a run has no front."""
         return runs[["method", "seed"]].merge(self.scores, how="left").drop(columns=["method", "seed"])
-
-
-def higher(front: Fronts | None) -> dict[str, bool]:
-    """Return the columns that a front adds to a table -> whether more is better."""
-    return {} if front is None else dict(SCORES)
 
 
 def folded(records: Iterable[RunRecord]) -> list[RunRecord]:

@@ -14,11 +14,11 @@ from mtlscale.records import RunRecord
 from mtlscale.report.cells.number_format import signed
 from mtlscale.report.cells.sheet import text_sheet
 from mtlscale.report.charts.colors import LineStyles
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.studies.sensitivity import FEWEST, Sensitivity, frame
-from mtlscale.report.studies.study import Study
 
 ALL = ""  # the task of rows that hold the mean over tasks
 
@@ -148,7 +148,7 @@ def sentence(capacity: Capacity, method: str) -> str:
     return f"{text}."
 
 
-def capacity_study(capacity: Capacity, styles: LineStyles) -> Study:
+def capacity_study(capacity: Capacity, styles: LineStyles) -> ReportSection:
     """Return the study: test over the sizes, ringed the size that validation chooses for all tasks."""
     grouped = capacity.frame[capacity.frame["task"] == ALL].groupby(["method", "size"], sort=False)["test"]
     summary = grouped.agg(["mean", "std", "count"]).reset_index()

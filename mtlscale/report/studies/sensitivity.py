@@ -13,7 +13,7 @@ from mtlscale.report.cells.sheet import Sheet, text_sheet
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.chart import Axis, Chart, Level, Line, Mark, Panel, ring, tick_texts
 from mtlscale.report.charts.colors import LineStyle, LineStyles, line_styles
-from mtlscale.report.studies.study import Study
+from mtlscale.report.report_section import ReportSection
 
 FEWEST = 3  # values that make a line
 Lines = Mapping[str, pd.DataFrame]  # line -> rows of `x`, `value`, and `ci` or `low` and `high`, by x
@@ -56,8 +56,8 @@ class Sensitivity:
     left_out: Sequence[str] = ()
     alike: bool = False
 
-    def study(self, styles: LineStyles) -> Study:
-        return Study(self.chart(styles), self.sentences, self.tables)
+    def study(self, styles: LineStyles) -> ReportSection:
+        return ReportSection.of_chart(self.chart(styles), self.sentences, self.tables)
 
     def chart(self, styles: LineStyles) -> Chart:
         """Return a panel of lines with their intervals for each group.

@@ -10,15 +10,15 @@ from mtlscale.records import RunRecord
 from mtlscale.report.cells.sheet import Sheet, text_sheet
 from mtlscale.report.charts.chart import DOTTED, Axis, Chart, Dots, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import LineStyle, LineStyles
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.stats.frames import by_dataset
 from mtlscale.report.stats.traces import shortened
 from mtlscale.report.studies.similarity import Pair, correlation_rows, mean_score, number, sentence, turned
-from mtlscale.report.studies.study import Study
 
 
 def similarity_study(
     records: Sequence[RunRecord], pairs_by_method: dict[str, list[Pair]], reference: str, styles: LineStyles
-) -> Study:
+) -> ReportSection:
     """Return the study of gain against covariance similarity."""
     correlations = [
         (method, *row) for method, method_pairs in pairs_by_method.items() for row in correlation_rows(method_pairs)
@@ -28,7 +28,7 @@ def similarity_study(
         "interval of drawing pairs with replacement; pairs share tasks, so that it is, if anything, too narrow."
     )
     header = ("method", "similarity", "Pearson", "Spearman")
-    return Study(
+    return ReportSection.of_chart(
         similarity_chart(pairs_by_method, reference, styles),
         [sentence(method, reference, method_pairs) for method, method_pairs in pairs_by_method.items()],
         [

@@ -10,14 +10,13 @@ from typing import Any
 import pandas as pd
 
 from mtlscale.report.cells.number_format import EMPTY
-from mtlscale.report.cells.sheet import Column, Sheet, TableCell, text_column
+from mtlscale.report.cells.sheet import Column, Sheet, TableCell, method_column, text_column
 from mtlscale.report.charts.colors import LineStyles, line_styles
 from mtlscale.report.formats.glossary import SEARCH
 from mtlscale.report.formats.pages import Drawing, rendered
 from mtlscale.report.sweeps.search_charts import search_charts
 from mtlscale.report.sweeps.search_study import Searched, plain, settings_text, short
 from mtlscale.report.sweeps.sweep_figures import budget_chart
-from mtlscale.report.tables.columns import method_column
 
 FEWEST_FILTERED = 4
 

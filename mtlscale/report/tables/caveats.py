@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from mtlscale.metrics import METRICS
-from mtlscale.records import RunRecord
 from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, names
 from mtlscale.report.stats.near_zero import Entry
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, OPEN, smallest_difference
-from mtlscale.report.tables.columns import SURVIVAL, unit_text
-from mtlscale.report.tables.table import Table
+from mtlscale.report.tables.table import Table, unit_text
 
 _MOST_TASKS = 3  # in a note
 
@@ -99,17 +97,6 @@ def near_zero_notes(
     else:
         column_name = "Δ main" if order == "delta_main" else "the average"
         yield f"rows are sorted and tested by {column_name}, the main metric of each task, instead"
-
-
-def survival(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """Return method x cosine: the means over runs of what balancing changed in the optimiser's steps."""
-    entries = [
-        {"method": record.method, **record.survival}
-        for record in records
-        if record.status == "finished" and record.survival
-    ]
-    frame = pd.DataFrame(entries, columns=["method", *SURVIVAL]).set_index("method")
-    return frame.astype(float).groupby(level=0).mean()
 
 
 def failures(table: Table) -> list[tuple[str, int, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -137,10 +138,15 @@ def settings(record: RunRecord | Run) -> dict[str, Any]:
     spec = record.spec
     if is_floor(record):
         return _flat(spec["architecture"], "architecture.")
-    training = {**TrainingSpec().model_dump(mode="json"), **spec.get("training", {})}
+    training = {**_training_defaults(), **spec.get("training", {})}
     effective = {key: value for key, value in training.items() if key not in no_result(training)}
     parts = {key: value for key, value in spec.items() if key not in ("dataset", "seed", "training")}
     return _flat({**parts, "training": effective})
+
+
+@functools.cache
+def _training_defaults() -> dict[str, Any]:
+    return TrainingSpec().model_dump(mode="json")
 
 
 def identity(record: RunRecord) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
+from mtlscale.config import UserError
+from mtlscale.metrics import metric_info
 from mtlscale.report.cells.number_format import SCORE_NAMES, signed
 from mtlscale.report.stats.fronts import Fronts
 from mtlscale.report.stats.item_intervals import item_sides
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, WORSE, agreeing, holm, judged, t_test
 from mtlscale.report.stats.ties import tied
 
+LAST_STEP = "last step"  # in place of "last epoch" where a data set has domains
 IDLE = "≈"  # beside the name of a method that never left equal weighting
 # Columns of a score over all tasks at the chosen epoch: what test items show of the average holds for them.
 _OVER_ITEMS = ("average", "delta_i", "delta_flat", "delta_main", "relative_error", "total_error")
@@ -23,6 +26,15 @@ _OVER_ITEMS = ("average", "delta_i", "delta_flat", "delta_main", "relative_error
 def tested_name(column: str) -> str:
     """Return the name of the column of runs that tests of a column take in its place."""
     return f"{column}.tested"
+
+
+def unit_text(metric: str) -> str:
+    """Return " in " and the unit of a metric, or nothing where it has none."""
+    try:
+        unit = metric_info(metric).unit
+    except UserError:  # of a plugin that is not loaded
+        return ""
+    return f" in {unit}" if unit else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +67,8 @@ class Table:
     hidden: int = 0  # rows that are left out, for they were not asked for
     test_items: int = 0  # of the task with the most; 0 where that is not recorded
     shared_seeds: int = 0  # the most that a method shares with the reference
+    better: Mapping[str, str] = field(default_factory=dict)  # column -> which direction is better, but of metrics
+    plugins: Collection[str] = ()  # the names of the plugin files that have columns of it
     detectable: float = math.nan  # what a method of median spread has to differ by; NaN where no test is made
 
     @property
@@ -68,10 +82,11 @@ class Table:
 
     def higher(self, column: str) -> bool:
         """Return whether higher is better in a column of `rows`."""
-        if column in ("average", "last", "part"):
+        better = self.better.get(column, "neither")
+        if better == "as the metric":
             return self.higher_is_better[next(iter(self.main_metrics.values()))]
-        if column in ("mean_rank", "relative_error", "total_error"):
-            return False
+        if better != "neither":
+            return better == "higher"
         return self.higher_is_better.get(column.rpartition(".")[2], True)
 
     @property
@@ -98,6 +113,12 @@ class Table:
     def name(self, method: object) -> str:
         """Return the head of a method's row: its name, marked where it never left equal weighting."""
         return f"{method} {IDLE}" if method in self.idle else str(method)
+
+    @property
+    def shared_unit(self) -> str:
+        """A text such as " of test accuracy in %" where all tasks share one main metric, else nothing."""
+        metrics = list(dict.fromkeys(self.main_metrics.values()))
+        return f" of {self.split} {metrics[0]}{unit_text(metrics[0])}" if len(metrics) == 1 else ""
 
     @property
     def entered(self) -> str:

@@ -14,6 +14,7 @@ from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
 from mtlscale.report.charts.front import rays_chart
 from mtlscale.report.charts.heatmaps import heat_chart, matrices
 from mtlscale.report.charts.scores import cost_chart, gain_bars, gain_map, score_chart, score_column
+from mtlscale.report.sections.registry import REPORT, sections
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, trace_frame, traced, varying_weights
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.structures.searched import structure_charts
@@ -80,7 +81,6 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
     learned network structure, the studies over all data sets, and the comparison across them.
     """
     from mtlscale.report.overall.plots import charts as overall_charts
-    from mtlscale.report.studies.studies import studies
 
     shown = page_looks(newest(records), board.tables.values())
     for number, (dataset, runs) in enumerate(by_dataset(newest(records)).items(), 1):
@@ -88,8 +88,9 @@ def pictures(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple
         for name, charts in of_file([*file_charts(board.tables[dataset], runs, shown)]).items():
             yield f"{name}{suffix}", charts
 
-    for study in studies(records, board):
-        yield study.chart.file, [study.chart]
+    for section in sections(board.tables, records, REPORT):
+        for number, chart in enumerate(section.charts, 1):
+            yield chart.file or f"{section.key}{f'_{number}' if len(section.charts) > 1 else ''}", [chart]
     if (overall := board.overall()) is not None:
         yield from ((chart.file, [chart]) for chart in overall_charts(overall, shown) if chart.file)
 

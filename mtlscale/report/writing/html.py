@@ -11,20 +11,20 @@ from mtlscale.records import RunRecord
 from mtlscale.report.cells.number_format import counted
 from mtlscale.report.cells.sheet import PAGE, Sheet, text_sheet
 from mtlscale.report.charts.colors import LineStyles, page_looks
+from mtlscale.report.columns.shown import by_block, columns
 from mtlscale.report.formats.glossary import glossary
-from mtlscale.report.formats.page_tables import main_sheet, split_sheets
 from mtlscale.report.formats.pages import drawings, rendered
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import across
 from mtlscale.report.overall.multi_dataset import Overall
+from mtlscale.report.report_section import ReportSection
+from mtlscale.report.sections.registry import HTML, sections
+from mtlscale.report.sheets.dataset import rays, run_ids
+from mtlscale.report.sheets.page_tables import main_sheet, split_sheets
 from mtlscale.report.stats.curves import EpochReader, no_epochs, with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.method_tables import method_tables
-from mtlscale.report.studies.studies import studies
-from mtlscale.report.studies.study import Study
 from mtlscale.report.tables.caveats import colour_key, failures, legend
-from mtlscale.report.tables.columns import by_block, columns
-from mtlscale.report.tables.sheets import rays, run_ids
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 
@@ -61,17 +61,18 @@ def page(
     shown = page_looks(all_records, board.tables.values())
     methods = list(dict.fromkeys(record.method for record in all_records))
 
-    sections = [
+    of_datasets = [
         _section(table, number, runs[dataset], board, shown)
         for number, (dataset, table) in enumerate(board.tables.items())
     ]
-    study_parts = [_study(study, number) for number, study in enumerate(studies(all_records, board), len(sections))]
+    numbered = enumerate(sections(board.tables, all_records, HTML), len(of_datasets))
+    over_all = [_over_all(one, number) for number, one in numbered]
     overall = board.overall()
     above = None if overall is None else _overall(overall, shown)
 
-    drawn = [picture for section in sections for picture in (*section["first"], *section["more"])]
-    drawn += [picture for part in ([above] if above else []) + study_parts for picture in part["drawings"]]
-    heads = [(column.header, column.help) for section in sections for column in section["columns"]]
+    drawn = [picture for section in of_datasets for picture in (*section["first"], *section["more"])]
+    drawn += [picture for part in ([above] if above else []) + over_all for picture in part["drawings"]]
+    heads = [(column.header, column.help) for section in of_datasets for column in section["columns"]]
 
     return rendered(
         "experiment.html",
@@ -80,12 +81,12 @@ def page(
         description=description,
         chips=_chips(board, all_records),
         overall=above,
-        sections=sections,
-        studies=study_parts,
+        sections=of_datasets,
+        studies=over_all,
         failures=_failures(board),
         provenance=_provenance(runs, all_records),
         specs={dataset: _specs(group) for dataset, group in runs.items()},
-        words=glossary(board.tables.values(), heads if len(sections) == 1 else _common(heads, len(sections))),
+        words=glossary(board.tables.values(), heads),
         drawings=drawn,
         methods=methods if len(methods) >= FEWEST_FILTERED else (),
         live=live,
@@ -131,13 +132,13 @@ def _section(
     }
 
 
-def _study(study: Study, number: int) -> dict[str, Any]:
+def _over_all(section: ReportSection, number: int) -> dict[str, Any]:
     return {
         "id": f"data-{number}",
-        "title": study.chart.title,
-        "sentences": study.sentences,
-        "sheets": study.tables,
-        "drawings": drawings(f"figure-{number}", [study.chart], wide=True),
+        "title": section.title,
+        "sentences": section.texts,
+        "sheets": section.tables,
+        "drawings": drawings(f"figure-{number}", section.charts, wide=True),
     }
 
 
@@ -206,8 +207,3 @@ def _specs(records: Sequence[RunRecord]) -> dict[str, str]:
         method: yaml.dump(record.spec, Dumper=dumper, sort_keys=False, allow_unicode=True)
         for method, record in first_records.items()
     }
-
-
-def _common(heads: Sequence[tuple[str, str]], sections: int) -> list[tuple[str, str]]:
-    """Return the columns that most data sets have; with many, the tasks' columns would make a long list."""
-    return [head for head, count in Counter(heads).items() if 2 * count > sections]

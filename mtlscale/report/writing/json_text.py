@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mtlscale.records import RunRecord
+from mtlscale.report.charts.alt_text import described
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.takeaway import takeaway
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from mtlscale.report.cells.sheet import Sheet
     from mtlscale.report.merge_experiments import ExperimentRecords
+    from mtlscale.report.report_section import ReportSection
     from mtlscale.report.tables.table import Table
 
 SCHEMA = 1  # raised when a name goes or changes its meaning; new names may come at any time
@@ -29,6 +31,7 @@ def json_text(
     sources: Sequence[ExperimentRecords] = (),
     overall: Sheet | None = None,
     pairs: Mapping[str, Sheet] | None = None,
+    sections: Sequence[ReportSection] = (),
 ) -> str:
     """Return what every other format shows, with all digits; unknown values are null.
 
@@ -50,6 +53,18 @@ def json_text(
             "notes": list(overall.notes),
             "rows": _row_objects(overall.numbers),
         }
+
+    if sections:
+        content["sections"] = [
+            {
+                "section": section.key,
+                "title": section.title,
+                "texts": list(section.texts),
+                "charts": [{"title": chart.title, "text": described(chart)} for chart in section.charts],
+                "tables": [_table_object(sheet) for sheet in section.tables],
+            }
+            for section in sections
+        ]
 
     return json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
@@ -90,6 +105,12 @@ def _table(table: Table, records: Sequence[RunRecord], pairs: Sheet | None) -> d
         content["pairwise"] = {"notes": list(pairs.notes), "rows": _row_objects(pairs.numbers)}
 
     return content
+
+
+def _table_object(sheet: Sheet) -> dict[str, Any]:
+    texts = [dict(zip(sheet.header, row, strict=True)) for row in sheet.texts]
+    rows = texts if sheet.numbers is None else _row_objects(sheet.numbers)
+    return {"title": sheet.title, "text": sheet.text, "notes": list(sheet.notes), "rows": rows}
 
 
 def _row_objects(frame: pd.DataFrame | None) -> list[dict[str, Any]]:

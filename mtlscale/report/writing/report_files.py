@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from mtlscale.records import RunRecord, write_atomically
-from mtlscale.report.formats.markdown import markdown_cell, markdown_section
+from mtlscale.report.formats.markdown import markdown_cell, markdown_part, markdown_section
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.overall.columns import across
+from mtlscale.report.sections.registry import REPORT, sections
 from mtlscale.report.stats.curves import EpochReader, no_epochs, with_epochs
 from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.studies.method_tables import method_tables
-from mtlscale.report.studies.studies import studies
 
 
 def write_report(
@@ -44,7 +44,7 @@ def write_report(
         for sheet in method_tables(runs, board.published.get(dataset, ())):
             title = f"{sheet.title} on {dataset}" if len(board.tables) > 1 else sheet.title
             learned += f"{markdown_section(replace(sheet, title=title))}\n"
-    study_text = "".join(study.to_markdown() for study in studies(records, board))
+    section_text = "".join(map(markdown_part, sections(board.tables, records, REPORT)))
 
     overall = board.overall()
     overall_text = "" if overall is None else f"{markdown_section(across(overall), 2)}\n"
@@ -52,7 +52,7 @@ def write_report(
     texts = {
         "markdown": (
             "leaderboard.md",
-            f"# {name}\n\n{description_text}{overall_text}{board.to_markdown()}{learned}{study_text}",
+            f"# {name}\n\n{description_text}{overall_text}{board.to_markdown()}{learned}{section_text}",
         ),
         "csv": ("leaderboard.csv", board.to_csv()),
         "html": ("leaderboard.html", page(records, board, name, description=description)),

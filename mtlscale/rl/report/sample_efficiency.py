@@ -16,10 +16,10 @@ from mtlscale.report.cells.number_format import file_name
 from mtlscale.report.cells.sheet import Sheet, text_sheet
 from mtlscale.report.charts.canvas import MOST_LINES
 from mtlscale.report.charts.colors import LineStyles
+from mtlscale.report.report_section import ReportSection
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
 from mtlscale.report.studies.sensitivity import Sensitivity
-from mtlscale.report.studies.study import Study
 
 METRIC, MEASURED = "success", "success on validation, %"
 MOST_TASKS = 24  # tasks with a panel
@@ -166,7 +166,7 @@ def task_sentences(efficiency: SampleEfficiency, panels: Mapping[str, SuccessLin
         yield f"{len(efficiency.tasks) - MOST_TASKS} more tasks are in the leaderboard alone."
 
 
-def efficiency_studies(efficiency: SampleEfficiency, styles: LineStyles) -> Iterator[Study]:
+def efficiency_studies(efficiency: SampleEfficiency, styles: LineStyles) -> Iterator[ReportSection]:
     """Yield the study of the mean over tasks, over steps and over seconds, and that of each task over steps."""
     over = {f"mean over tasks, by {cost}": title for cost, title in _AXES.items()}
     lines = {f"mean over tasks, by {cost}": success_lines(efficiency, cost) for cost in _AXES}
@@ -196,7 +196,7 @@ def efficiency_studies(efficiency: SampleEfficiency, styles: LineStyles) -> Iter
         ).study(styles)
 
 
-def sample_efficiency_studies(records: Sequence[RunRecord], styles: LineStyles) -> Iterator[Study]:
+def sample_efficiency_studies(records: Sequence[RunRecord], styles: LineStyles) -> Iterator[ReportSection]:
     """Yield the studies of success against environment steps and seconds."""
     for efficiency in sample_efficiencies(records):
         yield from efficiency_studies(efficiency, styles)

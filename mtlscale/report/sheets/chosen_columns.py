@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from mtlscale.config import UserError, nearest
 from mtlscale.report.cells.sheet import Column, Sheet
+from mtlscale.report.columns.shown import columns
+from mtlscale.report.sheets.dataset import caption, names_of
 from mtlscale.report.tables.caveats import legend
-from mtlscale.report.tables.columns import columns
-from mtlscale.report.tables.sheets import caption, names_of
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:

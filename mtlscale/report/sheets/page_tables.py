@@ -6,32 +6,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mtlscale.report.cells.sheet import PAGE, Column, Sheet
-from mtlscale.report.tables.columns import columns
-from mtlscale.report.tables.sheets import names_of
+from mtlscale.report.columns.registry import definitions
+from mtlscale.report.columns.shown import columns
+from mtlscale.report.sheets.dataset import names_of
 from mtlscale.report.tables.table import Table
 
 MOST_COLUMNS = 9  # of a table; more are split over several tables, which fit a window and paper
-_MAIN = ("delta_i", "average", "mean_rank", "hypervolume", "verdict", "runs", "total_seconds", "seconds", "parameters")
 _MOST_TASKS = 4  # tasks with a column in the compact table, where their metrics have no mean
 
 
 def main_sheet(table: Table, page: int = PAGE) -> Sheet:
     """Build the table that most people look for: how good methods are, whether that is real, and what it costs."""
-    all_columns = columns(table)
-    by_name = {column.name: column for column in all_columns}
-    names = [name for name in (*["delta_main"] * (table.order == "delta_main"), *_MAIN) if name in by_name]
-    if "total_seconds" in names:
-        names.remove("seconds")
-
-    metric = next(iter(table.main_metrics.values()), "")
-    headers = {"average": f"{table.split} {metric}", "total_seconds": "seconds", "parameters": "parameters"}
-    headers["seconds"] = "seconds"
-    shown = [replace(by_name[name], header=headers.get(name, by_name[name].header)) for name in names]
+    all_columns, known = columns(table), definitions(table.plugins)
+    placed = []
+    for column in all_columns:
+        one = known.get(column.name)
+        if one is not None and one.compact is not None and (one.compact_if is None or one.compact_if(table)):
+            title = one.compact_title(table) if callable(one.compact_title) else one.compact_title
+            placed.append((one.compact, replace(column, header=title or column.header)))
 
     tasks = [column for column in all_columns if column.block == "tasks"]
-    if "average" not in names and len(tasks) <= _MOST_TASKS:
-        position = names.index("delta_i") + 1 if "delta_i" in names else 0
-        shown[position:position] = tasks
+    of_average = known["average"].compact or 0
+    if of_average not in [place for place, _ in placed] and len(tasks) <= _MOST_TASKS:
+        placed += [(of_average, column) for column in tasks]
+    shown = [column for _, column in sorted(placed, key=lambda pair: pair[0])]
     return Sheet(columns=[names_of(table), *shown], label=f"{table.dataset}: the methods compared", page=page)
 
 

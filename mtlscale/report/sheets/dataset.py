@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.cells.number_format import EMPTY, SCORE_NAMES, counted, decimals, signed
-from mtlscale.report.cells.sheet import Column, Sheet, TableCell, number_column, text_column, text_sheet
+from mtlscale.report.cells.sheet import Column, Sheet, TableCell, method_column, number_column, text_column, text_sheet
+from mtlscale.report.columns.shown import MOST_TASKS, by_block, columns
 from mtlscale.report.stats.fronts import Fronts, preference_text
 from mtlscale.report.stats.statistics import BETTER, FEWEST_SEEDS, LEVEL, WORSE, half_width
 from mtlscale.report.tables.caveats import legend
-from mtlscale.report.tables.columns import MOST_TASKS, by_block, columns, method_column, unit_text
+from mtlscale.report.tables.table import unit_text
 from mtlscale.report.tables.takeaway import takeaway
 
 if TYPE_CHECKING:
