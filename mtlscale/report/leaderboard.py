@@ -35,7 +35,7 @@ from mtlscale.report.stats.fronts import fronts, higher, is_ray
 from mtlscale.report.stats.item_intervals import REPLICATES, intervals
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import near_zero_notes, resolution, smallest, survival
-from mtlscale.report.tables.equal_weights import departures, equal_weights
+from mtlscale.report.tables.equal_weights import departures, equal_weights, repeats
 from mtlscale.report.tables.gains import deltas, of_same_seed
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
@@ -355,6 +355,7 @@ def _with_rows(
     idle, weight_notes = equal_weights(finished, list(map(str, rows.index)))
     seeds, detectable = smallest(table, rows)
     table = replace(table, rows=rows, idle=idle, shared_seeds=seeds, detectable=detectable)
+    table = replace(table, repeats=repeats(table, finished))
     return replace(table, notes=(*table.notes, *resolution(table), *weight_notes))
 
 

@@ -55,7 +55,8 @@ class Table:
     hidden: int = 0  # rows that are left out, for they were not asked for
     test_items: int = 0  # of the task with the most; 0 where that is not recorded
     shared_seeds: int = 0  # the most that a method shares with the reference
-    detectable: float = math.nan  # what a method of median spread has to differ by; NaN where no test is made
+    detectable: tuple[float, float] = (math.nan, math.nan)  # least and most a network has to differ by; NaN: no test
+    repeats: tuple[str, ...] = ()  # methods with the figures of the reference, or weights that never left its own
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -125,6 +126,7 @@ class Table:
             runs=self.runs[compared].reset_index(drop=True),
             failures=self.failures[failed].reset_index(drop=True),
             idle=tuple(method for method in self.idle if method in kept_methods),
+            repeats=tuple(method for method in self.repeats if method in kept_methods),
             untested=self.untested + dropped_tests,
             hidden=self.hidden + len(self.rows) - len(kept_methods),
         )
