@@ -152,17 +152,21 @@ class Leaderboard:
         return "\n".join(parts)
 
     def to_rich(self, *, wide: bool = False) -> RenderableType:
-        """Return tables that fit the console that prints them.
+        """Return what a terminal shows, no wider than it is.
 
-        `wide` keeps the details that a narrow console leaves out.
+        By default each data set has a table of 80 columns and its conclusion; `wide` shows all tables.
         """
         from rich.console import Group
 
+        from mtlscale.report.formats.first_screen import first_screen
         from mtlscale.report.formats.terminal import Printed, conclusions, print_sheet
+
+        if not wide:
+            return Group(*first_screen(self.tables.values()))
 
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
-            parts.append(Printed(table, wide))
+            parts.append(Printed(table))
             for comparison in self.comparisons.get(dataset, ()):
                 parts += print_sheet(comparison.sheet)
         return Group(*parts, *conclusions(self.tables.values()))

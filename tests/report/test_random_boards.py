@@ -200,7 +200,9 @@ def check_detectable(table: Table, said: str) -> None:
         elif table.rows["p_holm"][method] >= 0.045 and most:
             assert size <= 1.06 * float(most), method  # two digits are shown
 
-    for number, unit in re.findall(r"(?:better|worse) than \w+ by ([\d.]+)[^(]*\((?:([\d.]+) ± [\d.]+ log points)?", said):
+    for number, unit in re.findall(
+        r"(?:better|worse) than \w+ by ([\d.]+)[^(]*\((?:([\d.]+) ± [\d.]+ log points)?", said
+    ):
         assert float(unit or number) >= float(least)
     assert not ("no difference can be shown" in said and re.search("(better|worse) than", said))
 

@@ -23,14 +23,16 @@ from mtlscale.cli.options import (
     SetOption,
     SourceOption,
     StorageOption,
+    VerboseOption,
     WaitOption,
+    WideOption,
     console_of,
     home_of,
     only,
 )
 from mtlscale.cli.output.json_events import JsonEvents
 from mtlscale.cli.output.progress import sink_of
-from mtlscale.cli.output.terminal import print_results
+from mtlscale.cli.output.terminal import ALL_COLUMNS, print_results, shown_path
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from mtlscale.config import Experiment
     from mtlscale.records import Home, RunRecord
     from mtlscale.report.results import Results
+    from mtlscale.report.sweeps.sweeps import Sweep
 
 DryRunOption = Annotated[
     bool,
@@ -74,6 +77,8 @@ def run(
     fast: FastOption = False,
     download: DownloadOption = True,
     wait: WaitOption = True,
+    wide: WideOption = False,
+    verbose: VerboseOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -105,7 +110,7 @@ def run(
             run_fast(spec, results_home, source, address, download=download, quiet=quiet, json=json)
         return
 
-    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json) as sink:
+    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json, verbose=verbose) as sink:
         results = run_experiment(
             spec,
             home=results_home,
@@ -117,7 +122,7 @@ def run(
             whole=full_experiment if methods or datasets else None,
         )
 
-    files = _print_outcome(console, results, results_home, quiet=quiet, json=json)
+    files = _print_outcome(console, results, results_home, wide=wide, quiet=quiet, json=json)
     seconds = time.perf_counter() - started
     if not quiet:
         console.print(f"{counted(len(results.records), 'run')}, {seconds:.0f} s")
@@ -157,15 +162,28 @@ def work(
         )
 
 
-def _print_outcome(console: Console, results: Results, home: Home, *, quiet: bool, json: bool) -> dict[str, Path]:
-    """Print the search, the leaderboards and where they are; return the files of the report."""
-    if results.search is not None and not quiet:
-        console.print(results.search.to_rich())
+def _print_outcome(
+    console: Console, results: Results, home: Home, *, wide: bool, quiet: bool, json: bool
+) -> dict[str, Path]:
+    """Print the leaderboards and where their page is, with `wide` the search and MLflow, too; return the files."""
     files = results.write_report()  # written by now: this only finds it
-    if not json:
-        print_results(console, results, files)
+    if json:
+        return files
+    if results.search is not None and not quiet:
+        console.print(results.search.to_rich() if wide else _search_line(results.search))
+    print_results(console, results, files, wide=wide)
+    if wide:
         _print_mlflow(console, results, home)
     return files
+
+
+def _search_line(search: Sweep) -> str:
+    """Return how much a search has tried, and where its choices are."""
+    trials = [record for records in search.trials.values() for record in records]
+    finished = sum(record.status == "finished" for record in trials)
+    page = search.folder / "sweep.html"
+    where = f": {shown_path(page)}" if page.is_file() else ""
+    return f"search: {finished} of {len(trials)} trials finished; what they chose{where}\n"
 
 
 def _print_mlflow(console: Console, results: Results, home: Home) -> None:
@@ -195,6 +213,8 @@ def sweep(
     dry_run: DryRunOption = False,
     download: DownloadOption = True,
     wait: WaitOption = True,
+    wide: WideOption = False,
+    verbose: VerboseOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -212,14 +232,17 @@ def sweep(
 
     console, lines, started = console_of(quiet=json), JsonEvents(json), time.perf_counter()
     results_home = home_of(home, storage)
-    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json) as sink:
+    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json, verbose=verbose) as sink:
         results = run_sweep(
             spec, home=results_home, source=source, address=address, download=download, sinks=[sink], wait=wait
         )
 
     console.print(results.to_rich())
     files = results.write_report()
-    for path in files.values():
+    page = next((path for path in files.values() if path.suffix == ".html"), None)
+    if page is not None and not wide:
+        console.print(f"page: {shown_path(page)} ({ALL_COLUMNS})", soft_wrap=True, highlight=False, markup=False)
+    for path in files.values() if wide else ():
         console.print(f"  {path}", soft_wrap=True, highlight=False)
 
     trials = [record for records in results.trials.values() for record in records]

@@ -69,9 +69,8 @@ def detectable_text(table: Table) -> str:
         size = f"{low:g} to {about(high, noun)}"
     else:
         size = f"about {about(low, noun)}"
-    spread = "" if size.startswith("about") else ", more the wider its seeds scatter"
-    score = SCORE_NAMES[table.order]
-    return f"with {table.shared_seeds} seeds, a network has to differ from {table.reference} by {size} of {score}{spread}"
+    needed = f"{size} of {SCORE_NAMES[table.order]}" + ("" if size.startswith("about") else ", by its spread")
+    return f"with {table.shared_seeds} seeds, a network has to differ from {table.reference} by {needed}"
 
 
 def unit(table: Table) -> str:
