@@ -80,12 +80,14 @@ def repeats(table: Table, records: Sequence[RunRecord]) -> tuple[str, ...]:
     columns = dict.fromkeys([*map(table.main_column, table.tasks), table.order])
     figures = table.runs.set_index("seed")[[column for column in columns if column in table.runs]]
     own = figures[(table.runs["method"] == reference).to_numpy()]
+    if not own.notna().any(axis=None):
+        return ()
     runs = [record for record in records if record.method == reference]
 
     found = []
     for method in map(str, table.rows.index.drop(reference, errors="ignore")):
         others = figures[(table.runs["method"] == method).to_numpy()].reindex(own.index)
-        same_figures = bool(len(own)) and np.allclose(others, own, rtol=ROUNDING, atol=NEAR_ZERO)
+        same_figures = np.allclose(others, own, rtol=ROUNDING, atol=NEAR_ZERO, equal_nan=True)
         if not same_figures and method in table.idle:
             like = next(record for record in records if record.method == method)
             same_figures = _is_equal_weighting(runs, like)
