@@ -57,6 +57,9 @@ FastOption = Annotated[
 ]
 
 
+_LARGE_PLAN = 100  # data sets times methods from which a dry run says at once what it reads
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command(epilog="Example: mtlscale run quickstart --set seeds=[0] --set training.epochs=5")(run)
@@ -265,12 +268,20 @@ def _dry(
     from mtlscale.cli.output import dry_run
     from mtlscale.execution.rehearsal.dry_run import sketch
     from mtlscale.execution.rehearsal.forecast import forecasts
+    from mtlscale.report.cells.number_format import listed
 
     results_home, console = home_of(home, storage), console_of(quiet=json)
+    datasets = [dataset.label for dataset in spec.datasets]
+    if not console.is_terminal and len(datasets) * len(spec.methods) >= _LARGE_PLAN:
+        console.print(f"{spec.name}: reading {listed(datasets)}", soft_wrap=True, highlight=False, markup=False)
 
-    with sketch(spec, home=results_home, source=source, address=address) as plan:
-        with console.status("estimating time and memory"):
-            expected = forecasts(plan, results_home)
+    with (
+        console.status(f"{spec.name}: reading {listed(datasets)}") as status,
+        sketch(spec, home=results_home, source=source, address=address) as plan,
+    ):
+        status.update("reading the runs that are over")
+        expected = forecasts(plan, results_home)
+        status.stop()
         if json:
             JsonEvents().emit("plan", **dry_run.as_json(plan, expected))
         else:
