@@ -20,7 +20,7 @@ from mtlscale.execution.preparing.prepare import look
 from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep
 from mtlscale.records import Home, Storage, check_folder
 
-_PREPARED_BYTES = 1 << 20  # of raw files that a dry run prepares, in a moment
+_PREPARED_BYTES = 2 << 20  # of raw files that a dry run prepares, in a moment
 
 
 @dataclass(frozen=True)
