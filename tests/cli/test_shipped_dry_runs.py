@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command import mtlscale
 
+from mtlscale.cli.commands.runs import is_large
 from mtlscale.config import load_experiment
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "experiments").glob("*.yaml"))
@@ -32,8 +33,9 @@ def test_every_shipped_file_is_planned_in_seconds(tmp_path: Path, capsys: pytest
         assert ("GPU" in plan["lacking"]) or not experiment.resources.gpus_per_worker or not plan["lacking"]
         assert not plan["estimates"] or all(row["seconds"] is None for row in plan["estimates"]), "nothing is tried"
 
+    slowest = sorted(seconds.items(), key=lambda entry: -entry[1])[:SLOWEST]
     with capsys.disabled():
-        slowest = sorted(seconds.items(), key=lambda entry: -entry[1])[:SLOWEST]
-        print(f"\n{len(seconds)} dry runs, {sum(seconds.values()):.0f} s; slowest:", *(f"{n} {s:.1f} s" for n, s in slowest))
-    assert max(seconds.values()) < SECONDS, slowest
+        print(f"\n{len(seconds)} dry runs, {sum(seconds.values()):.0f} s; slowest: {slowest}")
+    for name, took in slowest:
+        assert took < SECONDS or is_large(load_experiment(name)), f"{name} is silent for {took:.0f} s"
     assert not (tmp_path / "home").exists()

@@ -37,7 +37,7 @@ def dense(record, method, seed, iou, error, depth):
 
 def printed(board, width):
     console = Console(width=width, file=io.StringIO())
-    console.print(board.to_rich())
+    console.print(board.to_rich(wide=True))
     return console.file.getvalue()
 
 

@@ -57,7 +57,7 @@ FastOption = Annotated[
 ]
 
 
-_LARGE_PLAN = 100  # data sets times methods from which a dry run says at once what it reads
+_LARGE_PLAN = 500  # runs or trials from which a dry run says at once what it reads
 
 
 def register(app: typer.Typer) -> None:
@@ -255,6 +255,12 @@ def sweep(
     _report_end(lines, spec, trials, seconds, files, "trials")
 
 
+def is_large(spec: Experiment) -> bool:
+    """Return whether planning an experiment takes long enough that something has to be said before."""
+    each = len(spec.seeds) if spec.search is None else spec.search.budget
+    return len(spec.datasets) * len(spec.methods) * each >= _LARGE_PLAN
+
+
 def _dry(
     spec: Experiment,
     home: Path | None,
@@ -272,7 +278,7 @@ def _dry(
 
     results_home, console = home_of(home, storage), console_of(quiet=json)
     datasets = [dataset.label for dataset in spec.datasets]
-    if not console.is_terminal and len(datasets) * len(spec.methods) >= _LARGE_PLAN:
+    if not console.is_terminal and is_large(spec):
         console.print(f"{spec.name}: reading {listed(datasets)}", soft_wrap=True, highlight=False, markup=False)
 
     with (
