@@ -57,7 +57,7 @@ def test_a_name_longer_than_is_asked_takes_a_line_of_its_own() -> None:
     rows = [["a_name_of_24_characters_x", "1.5"], ["short", "2.5"]]
     grid = replace(table(["name", "value"], rows), longest_name=20)
     lines = printed(grid, 80)
-    assert lines[2:] == ["a_name_of_24_characters_x", f"{'1.5':>10}", "short    2.5"]
+    assert lines[2:] == ["a_name_of_24_characters_x", "         1.5".removeprefix("  "), "short  2.5"]
     assert "a_name_of_24_characters_x  1.5" in printed(replace(grid, longest_name=30), 80)
 
 

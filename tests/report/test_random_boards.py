@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,12 @@ import numpy as np
 import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
 
 from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report.cells.sheet import Column
+from mtlscale.report.formats.first_screen import definitions, first_screen
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import legend
@@ -121,6 +125,7 @@ def test_no_sentence_contradicts_a_number_beside_it(record: Callable[..., RunRec
     check_best(table, said, shown)
     check_detectable(table, f"{said} {legend(table)}")
     check_repeats(table, said)
+    check_first_screen(table)
     check_equal_weights(table, records)
     check_colours(table, shown)
     for column in ("average", "delta_i"):
@@ -218,6 +223,17 @@ def check_repeats(table: Table, said: str) -> None:
     if "again" in table.rows.index and table.reference == "equal":
         same = table.rows.loc[["again", "equal"], "finished"].nunique() == 1
         assert not same or "again" in table.repeats or "equal" not in scores
+
+
+def check_first_screen(table: Table) -> None:
+    """The first screen fits 80 columns, and has a row for each method."""
+    console = Console(width=80, file=io.StringIO())
+    for part in first_screen([table]):
+        console.print(part)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(cell_len, lines)) <= 80
+    assert {line.split()[0] for line in lines if line.strip()} >= set(table.rows.index)
+    assert all(cell_len(line) <= 80 for line in definitions([table]))
 
 
 def check_equal_weights(table: Table, records: list[RunRecord]) -> None:

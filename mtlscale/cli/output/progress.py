@@ -55,8 +55,8 @@ class ExperimentBar:
     def __init__(self, console: Console, experiment: Experiment, *, verbose: bool = False) -> None:
         self._console = console
         self._verbose = verbose or not console.is_terminal
-        self._bar = runs_bar(console, self._newest_line)
         self._newest = ""
+        self._bar = runs_bar(console, self._newest_line)
         self._name = experiment.name
         self._task: TaskID | None = None
         self._running: set[str] = set()
@@ -133,7 +133,8 @@ class ExperimentBar:
         for line in shown:
             self._console.print(line, soft_wrap=True, highlight=False)
         if len(shown) < len(planned.lines):
-            self._console.print(f"and {len(planned.lines) - len(shown)} lines more with --verbose or --dry-run")
+            left = len(planned.lines) - len(shown)
+            self._console.print(f"and {left} lines more with --verbose or --dry-run", highlight=False)
 
         self._best: dict[tuple[str, str], Score] = {}
         for record in board.records:
