@@ -231,6 +231,8 @@ def look(
 
     if size > room:
         return _unprepared(size), 0
+    if not pipeline.needs_source and not pipeline.made_in_seconds:
+        return "it is made when it is prepared, which takes minutes", 0
     return prepare(name, options, source, scratch, engine="local"), size
 
 
