@@ -37,7 +37,9 @@ def board_of(record: Record, runs: dict[str, Sequence[float]], metric: str = "ac
 
 def test_a_table_the_conclusion_and_two_lines_of_definitions(record: Record) -> None:
     equal = 80.0 + NOISE
-    board = board_of(record, {"equal": equal, "stl": equal + 0.1 + NOISE[::-1], "good": equal + 2.0 + 0.1 * NOISE[::-1]})
+    board = board_of(
+        record, {"equal": equal, "stl": equal + 0.1 + NOISE[::-1], "good": equal + 2.0 + 0.1 * NOISE[::-1]}
+    )
     lines = screen(board, 140)
     assert lines[0] == "Test accuracy in % on digits (5 seeds)"
     assert lines[1].split() == ["method", "average", "Δ", "%", "vs", "equal", "p", "runs"]

@@ -38,8 +38,11 @@ def smallest(table: Table, rows: pd.DataFrame) -> tuple[int, tuple[float, float]
     spreads = spreads.where(spreads > 1e-12 * differences.abs().max(), 0.0)  # rounding is no spread
     p_values = rows["p_holm"]
     tests = max(1, int(p_values.notna().sum()) + table.untested - int((p_values < LEVEL).sum()))
-    networks = [method for method in differences if method not in table.floors and pairs[method] >= FEWEST_SEEDS]
-    needed = [smallest_difference(float(spreads[method]), int(pairs[method]), tests) for method in networks]
+    tested = pairs.index[(pairs >= FEWEST_SEEDS) & ~pairs.index.isin(table.floors)]
+    needed = [
+        smallest_difference(deviation, int(shared), tests)
+        for deviation, shared in zip(spreads[tested], pairs[tested], strict=True)
+    ]
     return seeds, (min(needed), max(needed)) if needed else nothing
 
 
