@@ -41,6 +41,7 @@ _TELL_SECONDS = 1.0  # between two lines of progress
 _LOG_SECONDS = 10.0  # between two lines about the epochs of a run, in a log
 _MOST_LINES = 4  # about epochs in `_LOG_SECONDS`, of all runs together
 _MOST_TASKS = 3  # of unlike metrics in a line
+_LONGEST_NAME = 24  # of an experiment, beside its bar
 _MOST_PLAN_LINES = 4  # about how trials are executed, in a terminal
 _SEARCH_SECONDS = 60.0  # between two lines about a search, in a log
 _ID_LETTERS = 8  # of a run's id that tell it from others
@@ -58,6 +59,7 @@ class ExperimentBar:
         self._newest = ""
         self._bar = runs_bar(console, self._newest_line)
         self._name = experiment.name
+        self._short_name = self._name if len(self._name) <= _LONGEST_NAME else f"{self._name[: _LONGEST_NAME - 1]}…"
         self._task: TaskID | None = None
         self._running: set[str] = set()
         self._failed_methods: set[tuple[str, str]] = set()
@@ -146,7 +148,7 @@ class ExperimentBar:
         unplanned = planned.total - done_count - len(self._left)
         total = sum(self._left.values()) + unplanned * planned.trial_epochs
 
-        self._task = self._bar.add_task(self._name, total=total, counts=self._counts())
+        self._task = self._bar.add_task(self._short_name, total=total, counts=self._counts())
         self._bar.start()
         if not self._console.is_terminal:
             self._speaker.start()
@@ -188,7 +190,7 @@ class ExperimentBar:
         self._left = {one.run_id: one.run.epochs for one in missing if one.run is not None}
         self._total = len(missing)
         self._console.print(f"{self._name}: {self._total} runs, {planned.slots} at a time")
-        self._task = self._bar.add_task(self._name, total=sum(self._left.values()), counts=self._counts())
+        self._task = self._bar.add_task(self._short_name, total=sum(self._left.values()), counts=self._counts())
         self._bar.start()
 
     def _counts(self) -> str:
