@@ -87,8 +87,8 @@ def _leader(table: Table, scores: pd.Series[float]) -> str:
     """
     candidates = scores.drop(index=list(table.repeats), errors="ignore")
     candidates = candidates if len(candidates) else scores
-    best, reference = str(candidates.index[0]), table.reference
-    return str(reference) if reference in candidates and candidates[reference] == candidates[best] else best
+    best, reference = str(candidates.index[0]), str(table.reference)
+    return reference if reference in candidates and candidates[reference] == candidates[best] else best
 
 
 def _best(table: Table, best: str, subject: str) -> str:
