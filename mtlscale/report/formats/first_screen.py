@@ -100,15 +100,13 @@ def _scores(table: Table, named: dict[str, Column]) -> list[Column]:
     wanted = ["average", order if table.relative else "delta_i"]
     if order not in wanted:
         wanted.append(order)
-    first, *others = [named[name] for name in wanted if name in named] or [None]
-    if first is None:
-        return []
-    headers = {"average ± seeds": "average"}
-    first = replace(first, header=headers.get(first.header, first.header))
-    return [
-        first,
-        *(_with_texts(other, [text.partition(" ± ")[0] for text in other.texts]) for other in others if other),
-    ]
+    shown = [named[name] for name in wanted if name in named]
+    for index, column in enumerate(shown):
+        if index == 0:
+            shown[0] = replace(column, header=column.header.removesuffix(" ± seeds"))
+        else:
+            shown[index] = _with_texts(column, [text.partition(" ± ")[0] for text in column.texts])
+    return shown
 
 
 def _with_texts(column: Column, texts: Sequence[str]) -> Column:
