@@ -14,6 +14,8 @@ from mtlscale.cli.output.terminal import ALL_COLUMNS, shown_path
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mtlscale.report.cells.sheet import Sheet
     from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.merge_experiments import MergedRecords
@@ -199,18 +201,13 @@ def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bo
     from mtlscale.records import write_atomically
 
     if output is None and form == "terminal":
-        console = console_of()
-        for part in board.to_rich(wide=wide):
-            console.print(part)
-        if not wide and not board.columns:
-            console.print(_page_line(board), soft_wrap=True, highlight=False, markup=False)
+        _show(console_of(), board, wide)
         return
 
     if form == "terminal":
         console = console_of()
         with console.capture() as captured:
-            for part in board.to_rich(wide=wide):
-                console.print(part)
+            _show(console, board, wide)
         text = captured.get()
     else:
         text = board.text(form)
@@ -224,6 +221,13 @@ def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bo
     except OSError as error:
         raise UserError(f"--output {output} cannot be written: {error.strerror}; name a file that can") from None
     console_of().print(str(output), soft_wrap=True, highlight=False)
+
+
+def _show(console: Console, board: DisplayedLeaderboard, wide: bool) -> None:
+    for part in board.to_rich(wide=wide):
+        console.print(part)
+    if not wide and not board.columns:
+        console.print(_page_line(board), soft_wrap=True, highlight=False, markup=False)
 
 
 def _page_line(board: DisplayedLeaderboard) -> str:
