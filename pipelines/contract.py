@@ -157,6 +157,7 @@ class Pipeline(Component):
 
     kind: ClassVar[str] = "datasets"
     needs_source: ClassVar[bool] = True
+    made_in_seconds: ClassVar[bool] = True  # a set without a source: whether a dry run may make it to look at it
     folder: ClassVar[str] = ""  # below $MTLSCALE_DATA, where no source is named
     archives: ClassVar[tuple[str, ...]] = ()  # file names the set is known by
     roots: ClassVar[tuple[str, ...]] = ("",)  # folders below the source that an extracted archive may put its files in

@@ -53,8 +53,17 @@ PluginOption = Annotated[
     list[Path] | None,
     typer.Option("--plugin", help="A file with components of your own; an experiment file has `plugins` for them"),
 ]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="In a terminal: a line for every run that ends, as in a log")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and the result")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object a line instead (docs/commands.md)")]
+WideOption = Annotated[
+    bool,
+    typer.Option(
+        "--wide", help="In a terminal: all columns and tables, definitions and files, not the first screen alone"
+    ),
+]
 ExperimentArgument = Annotated[
     str,
     typer.Argument(help="A YAML file, or the name of a shipped experiment", autocompletion=completion.experiments),

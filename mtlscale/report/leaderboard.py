@@ -24,7 +24,7 @@ from mtlscale.report.stats.fronts import is_ray
 from mtlscale.report.stats.item_intervals import REPLICATES
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import near_zero_notes, resolution, smallest
-from mtlscale.report.tables.equal_weights import equal_weights
+from mtlscale.report.tables.equal_weights import equal_weights, repeats
 from mtlscale.report.tables.published import Published, PublishedTable
 from mtlscale.report.tables.published_comparison import Comparison, compare
 from mtlscale.report.tables.table import Table
@@ -146,17 +146,21 @@ class Leaderboard:
         return "\n".join(parts)
 
     def to_rich(self, *, wide: bool = False) -> RenderableType:
-        """Return tables that fit the console that prints them.
+        """Return what a terminal shows, no wider than it is.
 
-        `wide` keeps the details that a narrow console leaves out.
+        By default each data set has a table of 80 columns and its conclusion; `wide` shows all tables.
         """
         from rich.console import Group
 
+        from mtlscale.report.formats.first_screen import first_screen
         from mtlscale.report.formats.terminal import Printed, conclusions, print_sheet
+
+        if not wide:
+            return Group(*first_screen(self.tables.values()))
 
         parts: list[RenderableType] = []
         for dataset, table in self.tables.items():
-            parts.append(Printed(table, wide))
+            parts.append(Printed(table))
             for comparison in self.comparisons.get(dataset, ()):
                 parts += print_sheet(comparison.sheet)
         return Group(*parts, *conclusions(self.tables.values()))
@@ -217,6 +221,7 @@ def _with_rows(table: Table, frame: Frame, measured: Computed) -> Table:
     idle, weight_notes = equal_weights(frame.finished, list(map(str, rows.index)))
     seeds, detectable = smallest(table, rows)
     table = replace(table, rows=rows, idle=idle, shared_seeds=seeds, detectable=detectable)
+    table = replace(table, repeats=repeats(table, frame.finished))
     failed_columns = (*measured.notes, *computed.notes)
     return replace(table, notes=(*table.notes, *resolution(table), *weight_notes, *failed_columns))
 

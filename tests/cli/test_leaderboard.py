@@ -303,17 +303,41 @@ def test_nothing_is_cut_off_in_a_terminal(width: int, home: Home, in_a_terminal:
             assert any(one in line for line in lines), one
 
 
-def test_a_narrow_terminal_leaves_details_out_and_says_so(home: Home, in_a_terminal: Draw) -> None:
-    plain = in_a_terminal(60, "leaderboard", home.root, NO_COLOR="1")
-    assert "Not shown for want of room: last epoch" in plain and "--wide" in plain
+def test_the_first_screen_is_short_and_says_where_the_rest_is(home: Home, in_a_terminal: Draw, tmp_path: Path) -> None:
+    plain = in_a_terminal(80, "leaderboard", home.root, NO_COLOR="1")
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)  # no colour; bold may stay
-    narrow = in_a_terminal(160, "leaderboard", home.root, COLUMNS="80")
-    assert max(map(cell_len, ESCAPES.sub("", narrow).splitlines())) <= 80
+    lines = ESCAPES.sub("", plain).splitlines()
+    assert max(map(cell_len, lines)) <= 80 and len(lines) <= 2 * (len(METHODS) + 12)
+    assert lines[-1] == "page: add --output page.html (all tables here: --wide)"
+    assert sum("docs/leaderboard.md" in line for line in lines) == 1
+    heads = [line.split() for line in lines if line.startswith("method ")]
+    assert heads == [["method", "average", "Δ", "%", "vs", "equal", "p", "runs"]] * 2
+    wide = ESCAPES.sub("", in_a_terminal(160, "leaderboard", home.root, NO_COLOR="1")).splitlines()
+    assert max(map(cell_len, wide[2:])) <= 160 and "page: add" in wide[-1]
+
+    page = home.experiment("first") / "leaderboard.html"
+    page.write_text("<!doctype html>")
+    said = mtlscale("leaderboard", f"{home.root}:first").stdout.splitlines()[-1]
+    page.unlink()
+    assert said == f"page: {page} (all tables here: --wide)"
+    narrow = in_a_terminal(160, "leaderboard", home.root, COLUMNS="60")
+    assert max(map(cell_len, ESCAPES.sub("", narrow).splitlines())) <= 60
+
+
+def test_what_is_asked_for_stands_beside_the_first_screen(home: Home) -> None:
+    def said(*options: str) -> str:
+        return mtlscale("leaderboard", home.root, *options).stdout
+
+    first = said()
+    assert "All 2 data sets" not in first and "Over 2 data sets" in first
+    assert "All 2 data sets" in said("--overall") and "Over 2 data sets" not in said("--no-overall")
+    assert "every pair" in said("--pairwise") and "every pair" not in first
+    assert "page: " not in said("--wide") and "s/run" in said("--wide") and "s/run" not in first
 
 
 def test_columns_say_how_wide_a_pipe_is(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     def widest() -> int:
-        return max(map(cell_len, mtlscale("leaderboard", home.root).stdout.splitlines()))
+        return max(map(cell_len, mtlscale("leaderboard", home.root, "--wide").stdout.splitlines()))
 
     monkeypatch.delenv("COLUMNS", raising=False)
     assert 80 < widest() <= 120

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from listening import planned
+from rich.cells import cell_len
 from rich.console import Console
 
 from mtlscale.cli.output.progress import EpochLog, ExperimentBar, result_text
-from mtlscale.config import Experiment, ResourceSpec, load_plugin
+from mtlscale.config import Experiment, ResourceSpec, Run, load_plugin
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.execution import Job, Options, execute
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.execution.tuning.sweep import plan_sweep
-from mtlscale.records import Epoch, Home
-from mtlscale.records.events import Advanced, EpochEnded, Noted, RunBegun, RunEnded
+from mtlscale.records import Epoch, Home, RunRecord
+from mtlscale.records.events import Advanced, EpochEnded, Event, Noted, RunBegun, RunEnded
 from mtlscale.tracking.values import end_metrics
 from mtlscale.training import train
 
@@ -191,3 +194,56 @@ def test_the_last_counts_of_a_job_are_in_its_log(
             bar.take(RunEnded(run.run_id, train(run, data)))
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("progress: ")]
     assert lines[-1] == f"progress: {3 * len(runs)}/{3 * len(runs)} epochs, {len(runs)}/{len(runs)} runs"
+
+
+def ended(run: Run, record: RunRecord) -> list[Event]:
+    return [RunBegun(run), RunEnded(run.run_id, record.model_copy(update={"run_id": run.run_id, "seed": run.seed}))]
+
+
+def test_a_terminal_has_one_bar_with_counts_and_the_newest_result(
+    small: Callable[..., Experiment], uneven: Callable[..., PreparedData]
+) -> None:
+    """No line for a run that finishes, one for the first failure of a method; all of them with `verbose`."""
+    data, experiment = uneven(), small(methods="[equal]", seeds="[0, 1, 2, 3]")
+    runs = list(experiment.runs({"uneven": data.manifest.fingerprint}))
+    record = train(runs[0], data)
+    failed = record.model_copy(update={"status": "failed", "error": "no luck"})
+    for verbose in (False, True):
+        screen = io.StringIO()
+        console = Console(file=screen, width=80, force_terminal=True, color_system=None)
+        with ExperimentBar(console, experiment, verbose=verbose) as bar:
+            bar.take(planned(*runs))
+            for event in ended(runs[0], record) + ended(runs[1], failed) + ended(runs[2], failed):
+                bar.take(event)
+            bar.take(RunBegun(runs[3]))
+            bar.take(EpochEnded(runs[3].run_id, Epoch(epoch=1, train_loss={}, seconds=0.0)))
+            assert bar._counts() == "3/4 runs, 1 running, 2 failed"
+            assert str(bar._newest_line()).startswith("newest: uneven · equal · seed 2  failed: no luck (mtlscale show")
+            shown = Console(file=io.StringIO(), width=80)
+            shown.print(*bar._bar.get_renderables())
+        lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert len(lines) == 2 and max(map(cell_len, lines)) <= 80
+        assert "small" in lines[0] and "3/4 runs, 1 running, 2 failed" in lines[0] and "left" in lines[0]
+
+        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()).replace("\r", "\n")
+        said = [line for line in plain.splitlines() if line.startswith("  uneven · equal · seed")]
+        assert ["failed" in line for line in said] == ([False, True, True] if verbose else [True])
+
+
+def test_a_search_in_a_terminal_says_its_best_below_the_bar(small: Callable[..., Experiment], tmp_path: Path) -> None:
+    experiment = small(search="{budget: 2}", datasets="[digits]", methods="[equal]", floors="[]")
+    home, screen = Home(tmp_path), io.StringIO()
+    data = Datasets.prepare(experiment, lambda name: prepare("digits", {}, None, home.root))
+    plan = plan_sweep(experiment, home, data)
+    trial = plan.plan.todo[0]
+    record = train(trial, load_prepared(data.folders["digits"]))
+    with ExperimentBar(Console(file=screen, width=80, force_terminal=True), experiment) as bar:
+        event = plan.planned(1)
+        bar.take(dataclasses.replace(event, lines=tuple(f"line {number}" for number in range(9))))
+        bar.take(RunBegun(trial, is_trial=True))
+        bar.take(RunEnded(trial.run_id, record, plan.score(record)))
+        assert str(bar._newest_line()).startswith("newest: digits · equal  best so far ")
+        assert bar._counts() == "1/2 trials, 0 running, 0 failed"
+    text = screen.getvalue()
+    assert "line 3" in text and "line 4" not in text and "and 5 lines more with --verbose or --dry-run" in text
+    assert "\n  digits · equal  best so far" not in text

@@ -66,7 +66,7 @@ def test_three_files_end_in_a_tuned_leaderboard(
     assert len(EXPERIMENT.splitlines()) == 15
     done = mtlscale("run", path, "--home", home)
     assert done.code == 0, done
-    assert "best validation" in done.stdout
+    assert "trials finished; what they chose: " in done.stdout
     board = mtlscale("leaderboard", path, "--home", home, "--format", "csv")
     assert board.code == 0, board
     rows = {row["method"]: row for row in csv.DictReader(board.stdout.splitlines())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,10 +18,10 @@ from mtlscale.report.cells.sheet import Sheet, text_column
 WORDS = st.text(st.sampled_from("abcß中±%_ "), max_size=60).map(lambda text: " ".join(text.split()))
 
 
-def table(headers: list[str], rows: list[Any], hint: str = "", **settings: dict[str, Any]) -> Grid:
+def table(headers: list[str], rows: list[Any], **settings: dict[str, Any]) -> Grid:
     """Return a table of texts; `settings` are those of columns by their header."""
     texts = {header: [row[index] for row in rows] for index, header in enumerate(headers)}
-    return Grid(Sheet(columns=[text_column(name, of, **settings.get(name, {})) for name, of in texts.items()]), hint)
+    return Grid(Sheet(columns=[text_column(name, of, **settings.get(name, {})) for name, of in texts.items()]))
 
 
 def printed(grid: Grid, width: int) -> list[str]:
@@ -52,15 +53,12 @@ def test_names_and_numbers_stay_in_one_piece(width: int) -> None:
     assert "…" not in "".join(lines)
 
 
-def test_details_give_way_and_it_is_said_how_to_see_them() -> None:
-    rows = [["a", "1" * 30, "2" * 30, "3" * 30]]
-    grid = table(
-        ["name", "one", "two", "three"], rows, hint="`--wide` shows them.", two={"detail": True}, three={"detail": True}
-    )
-    text = "\n".join(printed(grid, 80))
-    assert "2" * 30 in text and "3" * 30 not in text
-    assert "Not shown for want of room: three. `--wide` shows them." in text
-    assert "3" * 30 in "\n".join(printed(grid, 120)) and "want of room" not in "\n".join(printed(grid, 120))
+def test_a_name_longer_than_is_asked_takes_a_line_of_its_own() -> None:
+    rows = [["a_name_of_24_characters_x", "1.5"], ["short", "2.5"]]
+    grid = replace(table(["name", "value"], rows), longest_name=20)
+    lines = printed(grid, 80)
+    assert lines[2:] == ["a_name_of_24_characters_x", "         1.5".removeprefix("  "), "short  2.5"]
+    assert "a_name_of_24_characters_x  1.5" in printed(replace(grid, longest_name=30), 80)
 
 
 def test_markup_in_names_is_no_markup() -> None:

@@ -37,7 +37,7 @@ def dense(record, method, seed, iou, error, depth):
 
 def printed(board, width):
     console = Console(width=width, file=io.StringIO())
-    console.print(board.to_rich())
+    console.print(board.to_rich(wide=True))
     return console.file.getvalue()
 
 
@@ -372,8 +372,8 @@ def test_the_metrics_that_the_papers_tables_have_are_those_of_the_pipelines(reco
     [
         (1, "with one seed no difference can be shown"),
         (2, "with 2 seeds no difference can be shown"),
-        # t of 2 degrees of freedom beyond which 0.045 / 2 lie, for stl is found: by the deviation of a, 0.702, by √3
-        (3, f"a method of median spread has to differ from equal by about {4.551 * 0.702 / math.sqrt(3):.2g} points"),
+        # t of 2 degrees of freedom beyond which 0.045 / 2 lie, for stl is found: by the deviations 0.702 and 1, by √3
+        (3, f"a network has to differ from equal by {4.551 * 0.702 / 3**0.5:.2g} to {4.551 / 3**0.5:.2g} points of"),
     ],
 )
 def test_the_smallest_difference_that_could_be_shown(record, seeds, said):

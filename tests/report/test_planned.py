@@ -186,7 +186,8 @@ def test_the_description_stands_above_the_leaderboard(experiment_file: Write, ho
     experiment = start(path, home)
     board = Results(experiment, tuple(load_records(path, home=home.root)), home.root)
     assert board.page().index("Three of a kind.") < board.page().index("uneven</h2>")
-    assert mtlscale("leaderboard", path, "--home", home.root).stdout.startswith("Three of a kind.")
+    assert mtlscale("leaderboard", path, "--home", home.root, "--wide").stdout.startswith("Three of a kind.")
+    assert "Three of a kind." not in mtlscale("leaderboard", path, "--home", home.root).stdout
 
 
 def test_of_the_baseline_it_is_said_that_nothing_beats_it(record: Callable[..., RunRecord]) -> None:

@@ -194,7 +194,7 @@ def test_it_is_shown_for_its_data_set_wherever_a_leaderboard_is(
     board = Leaderboard.from_records([*records, *other], published=Published(tables=(published,)))
     assert set(board.comparisons) == {"texts"}
     text = io.StringIO()
-    Console(file=text, width=120).print(board.to_rich())
+    Console(file=text, width=120).print(board.to_rich(wide=True))
     files = write_report([*records, *other], tmp_path, "with numbers", board=board)
     for shown in (text.getvalue(), board.to_markdown(), files["html"].read_text(), files["markdown"].read_text()):
         assert shown.count("eside A paper, table 1") >= 1

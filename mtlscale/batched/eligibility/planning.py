@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -94,7 +94,7 @@ def _trains_plainly(phases: Sequence[Phase]) -> bool:
 
 def signature(run: Run) -> str:
     """Return what has to be the same for trials to be batched: everything but numbers that tensors can stand for."""
-    spec = deepcopy(run.spec)
+    spec = _copied(run)
     if run.training.batches == "per_task":  # in pooled batches, the number of a task's samples depends on the seed
         spec.pop("seed")
 
@@ -118,24 +118,31 @@ def signature(run: Run) -> str:
     return json.dumps([run.data, run.row, run.fingerprint, spec], sort_keys=True)
 
 
+def _copied(run: Run) -> dict[str, Any]:
+    """Return the spec of a run whose entries, and those of its parts, may be set."""
+    return {key: dict(value) if isinstance(value, dict) else value for key, value in run.spec.items()}
+
+
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Group the runs by signature. Trials that drop nothing anywhere join those that drop something."""
     by_signature: dict[str, list[Run]] = {}
     for run in runs:
         by_signature.setdefault(signature(run), []).append(run)
 
-    for group in list(by_signature.values()):
-        if group[0].parts.dropout > 0 or any(rate > 0 for rate in encoder_rates(group[0]).values()):
-            continue
+    by_rest: dict[str, list[str]] = {}  # signature without dropout -> those of its groups
+    for key, group in by_signature.items():
+        by_rest.setdefault(_without_dropout(group[0]), []).append(key)
 
-        partners = [
-            candidate
-            for candidate in by_signature.values()
-            if candidate is not group and _without_dropout(candidate[0]) == _without_dropout(group[0])
-        ]
-        if partners:
-            max(partners, key=len).extend(group)
-            del by_signature[signature(group[0])]
+    for keys in by_rest.values():
+        for key in keys:
+            group = by_signature[key]
+            if group[0].parts.dropout > 0 or any(rate > 0 for rate in encoder_rates(group[0]).values()):
+                continue
+
+            partners = [by_signature[other] for other in keys if other != key and other in by_signature]
+            if partners:
+                max(partners, key=len).extend(group)
+                del by_signature[key]
 
     return list(by_signature.values())
 
@@ -147,7 +154,7 @@ def encoder_rates(run: Run) -> dict[str, float]:
 
 
 def _without_dropout(run: Run) -> str:
-    spec = deepcopy(run.spec)
+    spec = _copied(run)
     spec["dropout"] = 0.0
     for name in encoder_rates(run):
         spec["encoder"][name] = 0.0

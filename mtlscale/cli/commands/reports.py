@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlscale.cli.options import HomeOption, SetOption, console_of, home_of
+from mtlscale.cli.options import HomeOption, SetOption, WideOption, console_of, home_of
+from mtlscale.cli.output.terminal import ALL_COLUMNS, shown_path
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mtlscale.report.cells.sheet import Sheet
     from mtlscale.report.leaderboard import Leaderboard
     from mtlscale.report.merge_experiments import MergedRecords
@@ -82,7 +85,6 @@ LabelOption = Annotated[
         show_default="tab:DATASET",
     ),
 ]
-WideOption = Annotated[bool, typer.Option("--wide", help="In a terminal: all columns, in as many tables as it takes")]
 HomesOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -168,6 +170,7 @@ def leaderboard(
         board=board,
         title=", ".join(experiments),
         overall=_overall(gathered, board, rope) if overall or (overall is None and by_default) else None,
+        overall_asked=bool(overall),
         pairs={name: of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
         columns=names,
         label=label or "",
@@ -204,16 +207,13 @@ def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bo
     from mtlscale.records import write_atomically
 
     if output is None and form == "terminal":
-        console = console_of()
-        for part in board.to_rich(wide=wide):
-            console.print(part)
+        _show(console_of(), board, wide)
         return
 
     if form == "terminal":
         console = console_of()
         with console.capture() as captured:
-            for part in board.to_rich(wide=wide):
-                console.print(part)
+            _show(console, board, wide)
         text = captured.get()
     else:
         text = board.text(form)
@@ -227,6 +227,24 @@ def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bo
     except OSError as error:
         raise UserError(f"--output {output} cannot be written: {error.strerror}; name a file that can") from None
     console_of().print(str(output), soft_wrap=True, highlight=False)
+
+
+def _show(console: Console, board: DisplayedLeaderboard, wide: bool) -> None:
+    for part in board.to_rich(wide=wide):
+        console.print(part)
+    if not wide and not board.columns:
+        console.print(_page_line(board), soft_wrap=True, highlight=False, markup=False)
+
+
+def _page_line(board: DisplayedLeaderboard) -> str:
+    """Return where the page of the experiment is, or how to get one."""
+    from mtlscale.records import Home
+
+    if len(board.merged.sources) == 1 and "://" not in (location := board.merged.sources[0].location):
+        page = Home(Path(location)).experiment(board.merged.sources[0].name) / "leaderboard.html"
+        if page.is_file():
+            return f"page: {shown_path(page)} ({ALL_COLUMNS})"
+    return f"page: add --output page.html ({ALL_COLUMNS})"
 
 
 def _check_writable(output: Path) -> None:

@@ -23,14 +23,16 @@ from mtlscale.cli.options import (
     SetOption,
     SourceOption,
     StorageOption,
+    VerboseOption,
     WaitOption,
+    WideOption,
     console_of,
     home_of,
     only,
 )
 from mtlscale.cli.output.json_events import JsonEvents
 from mtlscale.cli.output.progress import sink_of
-from mtlscale.cli.output.terminal import print_results
+from mtlscale.cli.output.terminal import ALL_COLUMNS, print_results, shown_path
 from mtlscale.config import UserError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from mtlscale.config import Experiment
     from mtlscale.records import Home, RunRecord
     from mtlscale.report.results import Results
+    from mtlscale.report.sweeps.sweeps import Sweep
 
 DryRunOption = Annotated[
     bool,
@@ -52,6 +55,9 @@ FastOption = Annotated[
     bool,
     typer.Option("--fast", help="Does it work at all? Two steps of every run, one seed, in a folder that is removed"),
 ]
+
+
+_LARGE_PLAN = 500  # runs or trials from which a dry run says at once what it reads
 
 
 def register(app: typer.Typer) -> None:
@@ -74,6 +80,8 @@ def run(
     fast: FastOption = False,
     download: DownloadOption = True,
     wait: WaitOption = True,
+    wide: WideOption = False,
+    verbose: VerboseOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -105,7 +113,7 @@ def run(
             run_fast(spec, results_home, source, address, download=download, quiet=quiet, json=json)
         return
 
-    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json) as sink:
+    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json, verbose=verbose) as sink:
         results = run_experiment(
             spec,
             home=results_home,
@@ -117,7 +125,7 @@ def run(
             whole=full_experiment if methods or datasets else None,
         )
 
-    files = _print_outcome(console, results, results_home, quiet=quiet, json=json)
+    files = _print_outcome(console, results, results_home, wide=wide, quiet=quiet, json=json)
     seconds = time.perf_counter() - started
     if not quiet:
         console.print(f"{counted(len(results.records), 'run')}, {seconds:.0f} s")
@@ -157,15 +165,28 @@ def work(
         )
 
 
-def _print_outcome(console: Console, results: Results, home: Home, *, quiet: bool, json: bool) -> dict[str, Path]:
-    """Print the search, the leaderboards and where they are; return the files of the report."""
-    if results.search is not None and not quiet:
-        console.print(results.search.to_rich())
+def _print_outcome(
+    console: Console, results: Results, home: Home, *, wide: bool, quiet: bool, json: bool
+) -> dict[str, Path]:
+    """Print the leaderboards and where their page is, with `wide` the search and MLflow, too; return the files."""
     files = results.write_report()  # written by now: this only finds it
-    if not json:
-        print_results(console, results, files)
+    if json:
+        return files
+    if results.search is not None and not quiet:
+        console.print(results.search.to_rich() if wide else _search_line(results.search))
+    print_results(console, results, files, wide=wide)
+    if wide:
         _print_mlflow(console, results, home)
     return files
+
+
+def _search_line(search: Sweep) -> str:
+    """Return how much a search has tried, and where its choices are."""
+    trials = [record for records in search.trials.values() for record in records]
+    finished = sum(record.status == "finished" for record in trials)
+    page = search.folder / "sweep.html"
+    where = f": {shown_path(page)}" if page.is_file() else ""
+    return f"search: {finished} of {len(trials)} trials finished; what they chose{where}\n"
 
 
 def _print_mlflow(console: Console, results: Results, home: Home) -> None:
@@ -195,6 +216,8 @@ def sweep(
     dry_run: DryRunOption = False,
     download: DownloadOption = True,
     wait: WaitOption = True,
+    wide: WideOption = False,
+    verbose: VerboseOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -212,14 +235,17 @@ def sweep(
 
     console, lines, started = console_of(quiet=json), JsonEvents(json), time.perf_counter()
     results_home = home_of(home, storage)
-    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json) as sink:
+    with _interruptible(), sink_of(console, spec, quiet=quiet, json=json, verbose=verbose) as sink:
         results = run_sweep(
             spec, home=results_home, source=source, address=address, download=download, sinks=[sink], wait=wait
         )
 
     console.print(results.to_rich())
     files = results.write_report()
-    for path in files.values():
+    page = next((path for path in files.values() if path.suffix == ".html"), None)
+    if page is not None and not wide:
+        console.print(f"page: {shown_path(page)} ({ALL_COLUMNS})", soft_wrap=True, highlight=False, markup=False)
+    for path in files.values() if wide else ():
         console.print(f"  {path}", soft_wrap=True, highlight=False)
 
     trials = [record for records in results.trials.values() for record in records]
@@ -227,6 +253,12 @@ def sweep(
     if not quiet:
         console.print(f"{len(trials)} trials, {seconds:.0f} s")
     _report_end(lines, spec, trials, seconds, files, "trials")
+
+
+def is_large(spec: Experiment) -> bool:
+    """Return whether planning an experiment takes long enough that something has to be said before."""
+    each = len(spec.seeds) if spec.search is None else spec.search.budget
+    return len(spec.datasets) * len(spec.methods) * each >= _LARGE_PLAN
 
 
 def _dry(
@@ -242,12 +274,20 @@ def _dry(
     from mtlscale.cli.output import dry_run
     from mtlscale.execution.rehearsal.dry_run import sketch
     from mtlscale.execution.rehearsal.forecast import forecasts
+    from mtlscale.report.cells.number_format import listed
 
     results_home, console = home_of(home, storage), console_of(quiet=json)
+    datasets = [dataset.label for dataset in spec.datasets]
+    if not console.is_terminal and is_large(spec):
+        console.print(f"{spec.name}: reading {listed(datasets)}", soft_wrap=True, highlight=False, markup=False)
 
-    with sketch(spec, home=results_home, source=source, address=address) as plan:
-        with console.status("estimating time and memory"):
-            expected = forecasts(plan, results_home)
+    with (
+        console.status(f"{spec.name}: reading {listed(datasets)}") as status,
+        sketch(spec, home=results_home, source=source, address=address) as plan,
+    ):
+        status.update("reading the runs that are over")
+        expected = forecasts(plan, results_home)
+        status.stop()
         if json:
             JsonEvents().emit("plan", **dry_run.as_json(plan, expected))
         else:

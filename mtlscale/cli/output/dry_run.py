@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from mtlscale.cli.output.grid import grid
 from mtlscale.config import space_of
 from mtlscale.data.quality_warnings import left_out
 from mtlscale.execution.planning.reader_report import reading
+from mtlscale.execution.rehearsal.forecast import counts_of_trials
 from mtlscale.execution.tuning.sweep import SweepPlan
 from mtlscale.report.cells.number_format import counted
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from mtlscale.execution.rehearsal.dry_run import DryRun
     from mtlscale.execution.rehearsal.forecast import Forecast, Forecasts
     from mtlscale.records import Wanted
+
+Counts = tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]  # of a search's trials, and of those done
 
 _STATES = ("done", "resume", "retry", "new")
 
@@ -36,6 +40,8 @@ def show(console: Console, sketch: DryRun, forecasts: Forecasts) -> None:
         console.print(f"{dataset}: {reason}; ids, sizes and steps are unknown until it is prepared", highlight=False)
     for line in sketch.remarks:
         console.print(line, highlight=False)
+    if sketch.lacking:
+        console.print(f"it cannot run here: {sketch.lacking}", style="yellow", highlight=False)
     _forecasts(console, forecasts)
 
 
@@ -46,7 +52,8 @@ def as_json(sketch: DryRun, forecasts: Forecasts) -> dict[str, Any]:
 
     if isinstance(plan, SweepPlan) or (plan is None and experiment.search is not None):
         bases = [*(plan.bases if plan is not None else ()), *sketch.unknown]
-        content["searches"] = [_search(sketch, base) for base in bases]
+        counts = counts_of_trials(plan) if plan is not None else None
+        content["searches"] = [_search(sketch, base, counts) for base in bases]
         content["execution"] = [] if plan is None else plan.explain()
     else:
         content["runs"] = [] if plan is None else [_run(one, plan) for one in plan.board.wanted]
@@ -57,6 +64,7 @@ def as_json(sketch: DryRun, forecasts: Forecasts) -> dict[str, Any]:
         content["reading"] = dict(reading(sketch.plan))
     content["unknown"] = dict(sketch.why)
     content["remarks"] = list(sketch.remarks)
+    content["lacking"] = sketch.lacking
     content["estimates"] = [vars(row) for row in forecasts.rows]
     return content | {"seconds": forecasts.seconds, "complete": forecasts.complete, "slots": forecasts.slots}
 
@@ -80,14 +88,14 @@ def _labels(run: Run) -> dict[str, Any]:
     return {"dataset": run.dataset, "method": run.method, "seed": run.seed, "epochs": run.epochs}
 
 
-def _search(sketch: DryRun, base: Run) -> dict[str, Any]:
-    search, plan = sketch.experiment.search, sketch.plan_on_data
+def _search(sketch: DryRun, base: Run, counts: Counts | None) -> dict[str, Any]:
+    search = sketch.experiment.search
     assert search is not None
     trials, done_count = search.budget, 0
-    if isinstance(plan, SweepPlan) and base in plan.bases:
-        planned_trials = plan.of(base)
-        done_count = sum(plan.plan.board.is_done(one.run_id) for one in planned_trials)
-        trials = trials if search.adaptive else len(planned_trials)
+    if counts is not None and base.dataset not in sketch.why:
+        planned, done = counts
+        done_count = done[base.dataset, base.method]
+        trials = trials if search.adaptive else planned[base.dataset, base.method]
 
     names = list(space_of(search, base))
     return {"dataset": base.dataset, "method": base.method, "trials": trials, "done": done_count, "searched": names}
@@ -137,8 +145,9 @@ def _trials(console: Console, sketch: DryRun) -> None:
     """Print the trials of a search: how many of each method, over what, and how they are executed."""
     headers, rows = ("dataset", "method", "trials", "done", "searched"), []
     plan = sketch.plan_on_data
+    counts = counts_of_trials(plan) if isinstance(plan, SweepPlan) else None
     for base in [*(plan.bases if isinstance(plan, SweepPlan) else ()), *sketch.unknown]:
-        search = _search(sketch, base)
+        search = _search(sketch, base, counts)
         names = ", ".join(path.rpartition(".")[2] for path in search["searched"])
         rows.append((base.dataset, base.method, search["trials"], search["done"], names))
     console.print(grid(headers, rows, title=sketch.experiment.name, right=("trials", "done")))
@@ -154,7 +163,7 @@ def _forecasts(console: Console, forecasts: Forecasts) -> None:
     if not forecasts.rows:
         return
     if all(row.seconds is None and row.megabytes is None for row in forecasts.rows):
-        console.print("time and memory: no estimate without data or runs like these that are over")
+        console.print("time and memory: no estimate, as no runs like these are over in this home folder")
         return
 
     searched = any(row.winners for row in forecasts.rows)

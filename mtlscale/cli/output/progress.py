@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mtlscale.cli.output.json_events import JsonEvents, labelled_note
 from mtlscale.cli.output.preparation import PreparationBar
-from mtlscale.cli.output.terminal import epochs_bar
+from mtlscale.cli.output.terminal import runs_bar
 from mtlscale.records.events import (
     Advanced,
     DatasetPrepared,
@@ -31,6 +31,7 @@ from mtlscale.records.scores import score as score_of
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
+    from rich.text import Text
 
     from mtlscale.config import Experiment, Run, SearchSpec
     from mtlscale.execution.job_progress import JobProgress
@@ -40,18 +41,29 @@ _TELL_SECONDS = 1.0  # between two lines of progress
 _LOG_SECONDS = 10.0  # between two lines about the epochs of a run, in a log
 _MOST_LINES = 4  # about epochs in `_LOG_SECONDS`, of all runs together
 _MOST_TASKS = 3  # of unlike metrics in a line
+_LONGEST_NAME = 24  # of an experiment, beside its bar
+_MOST_PLAN_LINES = 4  # about how trials are executed, in a terminal
 _SEARCH_SECONDS = 60.0  # between two lines about a search, in a log
 _ID_LETTERS = 8  # of a run's id that tell it from others
 
 
 class ExperimentBar:
-    """Progress bar over the epochs of all runs, with the time left, and a line for every run that ends."""
+    """Progress bar of an experiment: runs done, running and failed, the time left, and the newest result.
 
-    def __init__(self, console: Console, experiment: Experiment) -> None:
+    `verbose`, and a console that is no terminal, have a line for every run that ends.
+    """
+
+    def __init__(self, console: Console, experiment: Experiment, *, verbose: bool = False) -> None:
         self._console = console
-        self._bar = epochs_bar(console)
+        self._verbose = verbose or not console.is_terminal
+        self._newest = ""
+        self._bar = runs_bar(console, self._newest_line)
         self._name = experiment.name
+        self._short_name = self._name if len(self._name) <= _LONGEST_NAME else f"{self._name[: _LONGEST_NAME - 1]}…"
         self._task: TaskID | None = None
+        self._running: set[str] = set()
+        self._failed_methods: set[tuple[str, str]] = set()
+        self._failed = 0
         self._left: dict[str, int] = {}
         self._runs: dict[str, tuple[Run, bool]] = {}  # run_id -> the run, and whether it is a trial
         self._done = self._total = 0
@@ -95,6 +107,7 @@ class ExperimentBar:
                 self._plan(event)
             case RunBegun(run, is_trial):
                 self._runs[run.run_id] = run, is_trial
+                self._running.add(run.run_id)
             case Advanced(run_ids, epochs):
                 for run_id in run_ids:
                     self._advance(run_id, self._runs[run_id][0].epochs - epochs)
@@ -118,8 +131,12 @@ class ExperimentBar:
         done_count = len(board.distinct) - len(board.missing)
         if done_count:
             self._console.print(f"{done_count} of {planned.total} trials are done already")
-        for line in planned.lines:
+        shown = planned.lines if self._verbose else planned.lines[:_MOST_PLAN_LINES]
+        for line in shown:
             self._console.print(line, soft_wrap=True, highlight=False)
+        if len(shown) < len(planned.lines):
+            left = len(planned.lines) - len(shown)
+            self._console.print(f"and {left} lines more with --verbose or --dry-run", highlight=False)
 
         self._best: dict[tuple[str, str], Score] = {}
         for record in board.records:
@@ -131,7 +148,7 @@ class ExperimentBar:
         unplanned = planned.total - done_count - len(self._left)
         total = sum(self._left.values()) + unplanned * planned.trial_epochs
 
-        self._task = self._bar.add_task(self._label(), total=total)
+        self._task = self._bar.add_task(self._short_name, total=total, counts=self._counts())
         self._bar.start()
         if not self._console.is_terminal:
             self._speaker.start()
@@ -173,17 +190,23 @@ class ExperimentBar:
         self._left = {one.run_id: one.run.epochs for one in missing if one.run is not None}
         self._total = len(missing)
         self._console.print(f"{self._name}: {self._total} runs, {planned.slots} at a time")
-        self._task = self._bar.add_task(self._label(), total=sum(self._left.values()))
+        self._task = self._bar.add_task(self._short_name, total=sum(self._left.values()), counts=self._counts())
         self._bar.start()
 
-    def _label(self) -> str:
-        return f"{self._name} {self._done}/{self._total} {self._noun}"
+    def _counts(self) -> str:
+        """Return how many runs are done, running and failed."""
+        return f"{self._done}/{self._total} {self._noun}, {len(self._running)} running, {self._failed} failed"
+
+    def _newest_line(self) -> Text | None:
+        from rich.text import Text
+
+        return Text(self._newest, style="dim", no_wrap=True, overflow="ellipsis") if self._newest else None
 
     def _advance(self, run_id: str, remaining: int) -> None:
         previous = self._left.get(run_id, self._runs[run_id][0].epochs)
         self._left[run_id] = remaining
         assert self._task is not None  # `Planned` came first
-        self._bar.update(self._task, advance=max(0, previous - remaining), description=self._label())
+        self._bar.update(self._task, advance=max(0, previous - remaining), counts=self._counts())
         self._print_line()
 
     def _print_line(self, *, last: bool = False) -> None:
@@ -209,18 +232,31 @@ class ExperimentBar:
         from mtlscale.report.sweeps.search_study import settings_text
 
         run, is_trial = self._runs[run_id]
+        is_finished, first_failure = record.status == "finished", False
         self._done += 1
+        self._running.discard(run_id)
+        if not is_finished:
+            self._failed += 1
+            first_failure = (run.dataset, run.method) not in self._failed_methods
+            self._failed_methods.add((run.dataset, run.method))
         self._advance(run_id, 0)
-        name = f"  {run.dataset} · {run.method}"
+
+        name = f"{run.dataset} · {run.method}"
         if not is_trial:
-            is_finished = record.status == "finished"
             text = f"{result_text(record)}  {record.seconds:6.1f} s" if is_finished else _failure(record)
-            self._console.print(f"{name} · seed {run.seed}  {text}", highlight=False, soft_wrap=True)
+            self._say(f"{name} · seed {run.seed}  {text}", always=first_failure)
         elif record.status == "failed":
-            settings = settings_text(run.trial)
-            self._console.print(f"{name}  {_failure(record, f' with {settings}')}", highlight=False, soft_wrap=True)
+            self._say(f"{name}  {_failure(record, f' with {settings_text(run.trial)}')}", always=first_failure)
         elif score is not None and self._is_best(record, score):
-            self._console.print(f"{name}  best so far {score[0]:8.4g}  {settings_text(run.trial)}", highlight=False)
+            self._say(f"{name}  best so far {score[0]:8.4g}  {settings_text(run.trial)}")
+
+    def _say(self, markup: str, *, always: bool = False) -> None:
+        """Show a result below the bar, and as a line of its own where lines are wanted."""
+        from rich.text import Text
+
+        self._newest = f"newest: {Text.from_markup(markup).plain}"
+        if self._verbose or always:
+            self._console.print(f"  {markup}", highlight=False, soft_wrap=True)
 
 
 def _failure(record: RunRecord, settings: str = "") -> str:
@@ -320,9 +356,9 @@ class Errors:
 
 
 def sink_of(
-    console: Console, experiment: Experiment, *, quiet: bool, json: bool
+    console: Console, experiment: Experiment, *, quiet: bool, json: bool, verbose: bool = False
 ) -> ExperimentBar | Errors | JsonEvents:
     """Return the sink that the options ask for: a bar, errors alone, or one JSON object per line."""
     if json:
         return JsonEvents()
-    return Errors() if quiet else ExperimentBar(console, experiment)
+    return Errors() if quiet else ExperimentBar(console, experiment, verbose=verbose)

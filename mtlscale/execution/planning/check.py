@@ -76,24 +76,6 @@ def weight_notes(runs: Iterable[Run]) -> Iterator[str]:
 _TASKS = 3  # of made-up losses
 
 
-def parameters(run: Run, suite: TaskSuite) -> int | None:
-    """Return the number of parameters of a run's network, built without values, or None if it is unknown.
-
-    It is unknown where the network reads its own values, or results of an earlier phase, while it is built.
-    """
-    import torch
-
-    from mtlscale.architectures import extra_parameters
-    from mtlscale.training import build_model
-
-    try:
-        with torch.device("meta"):
-            model, _ = build_model(_without_files(run, False), suite, run.parts.phases[-1])
-    except Exception:  # a network that reads its own values, or results of an earlier phase
-        return None
-    return sum(parameter.numel() for parameter in model.parameters()) + extra_parameters(model)
-
-
 def _check(run: Run, suite: TaskSuite, *, shared: bool) -> None:
     """Check a run against its suite; `shared` tells whether the nodes that train see this node's files."""
     import torch

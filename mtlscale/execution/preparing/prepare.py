@@ -190,11 +190,16 @@ def _fingerprint(pipeline: Pipeline, located: Path | None) -> str:
     return _read_before[state]
 
 
-def look(name: str, options: dict[str, Any], source: Path | str | None, home: Path, scratch: Path) -> Path | str:
-    """Return the folder of the prepared data set without fetching anything, or a clause that says why there is none.
+def look(
+    name: str, options: dict[str, Any], source: Path | str | None, home: Path, scratch: Path, room: int
+) -> tuple[Path | str, int]:
+    """Return the folder of the prepared data set, or a clause that says why there is none; nothing is fetched.
 
-    Only data that a pipeline makes up itself, or reads from a few small files, are prepared: below `scratch`, without
-    Ray.
+    Only data that a pipeline makes up itself, or reads from at most `room` bytes of files, are prepared: below
+    `scratch`, without Ray. Larger files are read only where a preparation with these options may be theirs.
+
+    Returns:
+        The folder or the clause, and the bytes of raw files that were prepared.
 
     Raises:
         UserError: For a named source that is wrong, as in `prepare`.
@@ -206,21 +211,33 @@ def look(name: str, options: dict[str, Any], source: Path | str | None, home: Pa
         _check_there(name, source)
 
     if pipeline.needs_source and source is not None and is_remote(source):
-        return find_prepared(name, options, home) or f"{source} is fetched when it is prepared"
+        return find_prepared(name, options, home) or f"{source} is fetched when it is prepared", 0
 
+    size = 0
     with _of_plugin(pipeline):
         located = _find_source(pipeline, source, home) if pipeline.needs_source else None
         if located is None and pipeline.needs_source:
             missing = "its files are not here (give its source, or set MTLSCALE_DATA)"
             fetched = "its files are fetched when it is prepared" if pipeline.download else missing
-            return find_prepared(name, options, home) or fetched
-        earlier = _prepared(home / "data" / name, pipeline, pipeline.source_fingerprint(located))
+            return find_prepared(name, options, home) or fetched, 0
 
-    if earlier is not None:
-        return earlier
-    if located is not None and _bytes(pipeline, located) > _SMALL:
-        return "its files are here and not prepared yet"
-    return prepare(name, options, source, scratch, engine="local")
+        size = 0 if located is None else _bytes(pipeline, located)
+        known = _preparations(pipeline, home)
+        if size > room and not known:
+            return _unprepared(size), 0
+        fingerprint = pipeline.source_fingerprint(located)
+        if (earlier := _prepared(home / "data" / name, pipeline, fingerprint)) is not None:
+            return earlier, 0
+
+    if size > room:
+        return _unprepared(size), 0
+    if not pipeline.needs_source and not pipeline.made_in_seconds:
+        return "it is made when it is prepared, which takes minutes", 0
+    return prepare(name, options, source, scratch, engine="local"), size
+
+
+def _unprepared(size: int) -> str:
+    return f"its files ({size / 2**20:.1f} MiB) are here and not prepared yet"
 
 
 def fetch_prepared(name: str, options: dict[str, Any], home: Path, storage: Storage) -> None:

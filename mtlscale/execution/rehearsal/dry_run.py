@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mtlscale.config import Experiment, Run
+from mtlscale.config import Experiment, Run, UserError
 from mtlscale.data.format.manifest import read_manifest
 from mtlscale.data.quality_warnings import remarks
 from mtlscale.execution import temp_files
@@ -20,6 +20,8 @@ from mtlscale.execution.preparing.prepare import look
 from mtlscale.execution.tuning.sweep import SweepPlan, plan_sweep
 from mtlscale.records import Home, Storage, check_folder
 
+_PREPARED_BYTES = 2 << 20  # of raw files that a dry run prepares, in a moment
+
 
 @dataclass(frozen=True)
 class DryRun:
@@ -29,6 +31,7 @@ class DryRun:
     plan_on_data: Plan | SweepPlan | None
     unknown: tuple[Run, ...]  # without ids; of a search, the base of each method's trials
     why: Mapping[str, str]  # data set -> why nothing is known of it
+    lacking: str = ""  # what this machine or cluster has not for a run of its resources
     remarks: Sequence[str] = ()  # what to read before the results
 
     @property
@@ -46,10 +49,12 @@ def sketch(
     Data that a pipeline makes up are there as long as the block lasts, in a temporary folder; nothing else is written.
 
     Raises:
-        UserError: For everything that a run would be refused for, as far as it can be known.
+        UserError: For everything that a run would be refused for, as far as it can be known, but for a machine or
+            cluster without room for a run: that is `lacking`.
     """
     check_folder(home.root)
-    cluster.check_fits(experiment.resources, address)
+    lacking = _lacking(experiment, address)
+    room = _PREPARED_BYTES
     with tempfile.TemporaryDirectory(prefix=temp_files.prefix("sketch")) as scratch:
         folders: dict[str, Path] = {}
         why: dict[str, str] = {}
@@ -57,7 +62,9 @@ def sketch(
 
         for name, (dataset, seed) in experiment.data().items():
             options = asdict(dataset.build(seed))
-            folder_or_reason = look(dataset.name, options, source or dataset.source, home.root, Path(scratch))
+            raw = source or dataset.source
+            folder_or_reason, size = look(dataset.name, options, raw, home.root, Path(scratch), room)
+            room -= size
             if isinstance(folder_or_reason, Path):
                 folders[name] = folder_or_reason
                 if dataset.label not in remarks_of:  # not for each of several splits
@@ -72,14 +79,24 @@ def sketch(
         if known_datasets:
             part = experiment.model_copy(update={"datasets": known_datasets})
             data = Datasets.prepare(part, folders.__getitem__)
-            known_plan = plan(part, home, address=address, data=data)
+            known_plan = _planned(part, home, data)
 
         unknown = _unknown(experiment.model_copy(update={"datasets": unknown_datasets}))
         lines = [line for lines in remarks_of.values() for line in lines]
         if known_plan is not None:
             planned = (one.run for one in known_plan.board.wanted) if isinstance(known_plan, Plan) else known_plan.bases
             lines += weight_notes(run for run in planned if run is not None)
-        yield DryRun(experiment, known_plan, unknown, why, lines)
+        yield DryRun(experiment, known_plan, unknown, why, lacking, lines)
+
+
+def _lacking(experiment: Experiment, address: str | None) -> str:
+    """Return why no run fits on this machine or on the named cluster; "" where one does."""
+    cluster.named(address)  # one that does not answer is refused
+    try:
+        cluster.check_fits(experiment.resources, address)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def plan(
@@ -89,7 +106,6 @@ def plan(
     source: Path | None = None,
     address: str | None = None,
     download: bool = True,
-    data: Datasets | None = None,
 ) -> Plan | SweepPlan:
     """Prepare what is not prepared yet, and join the experiment's runs with what is known of them.
 
@@ -101,7 +117,6 @@ def plan(
         source: Where the raw data are, if they have to be prepared.
         address: A Ray cluster, which is asked whether a run fits.
         download: Fetch raw data that are not found.
-        data: The prepared data, if nothing should be prepared.
 
     Raises:
         UserError: For everything that a run would be refused for.
@@ -109,8 +124,10 @@ def plan(
     if home.storage is not None:
         Storage(home.storage).check()
     cluster.check_fits(experiment.resources, address)
-    data = data or prepare_data(experiment, home, source, download)
+    return _planned(experiment, home, prepare_data(experiment, home, source, download))
 
+
+def _planned(experiment: Experiment, home: Home, data: Datasets) -> Plan | SweepPlan:
     if experiment.search is not None:
         return plan_sweep(experiment, home, data)
     return plan_runs(experiment, experiment.runs(data.fingerprints), home, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -25,12 +25,11 @@ _SHORTEST = 16  # least width in cells of a column of prose, unless its texts ar
 class Grid:
     """Table that rich prints in as many blocks as the width requires, each with the names of the rows.
 
-    The last column of names takes a line of its own where it is long. `hint` says how to see the details without room,
-    and is printed where some are left out; "" keeps them, in further blocks.
+    A name that is longer than `longest_name` takes a line of its own; None leaves that to the width.
     """
 
     sheet: Sheet
-    hint: str = ""
+    longest_name: int | None = None
 
     @property
     def names(self) -> Sequence[Column]:
@@ -45,10 +44,6 @@ class Grid:
         if self.sheet.title:
             yield Text(self.sheet.title, style="bold")
         yield from self.table(console, width)
-        if hidden := self.left_out(width):
-            yield Text(
-                f"Not shown for want of room: {', '.join(column.header for column in hidden)}. {self.hint}", style="dim"
-            )
 
     def width(self, limit: int | None = None) -> int:
         """Return the width in cells of all columns side by side."""
@@ -56,22 +51,16 @@ class Grid:
         names = sum(width + GAP for width in self._names(room))
         return names + sum(_min_width(column) + GAP for column in self.fields) - GAP
 
-    def left_out(self, width: int) -> list[Column]:
-        """Return the details that do not fit beside the other columns; the last ones go first."""
-        hidden: list[Column] = []
-        for column in reversed([column for column in self.fields if column.detail]):
-            if not self.hint or self._without(hidden).width(width) <= width:
-                break
-            hidden.insert(0, column)
-        return hidden
+    def names_width(self, limit: int) -> int:
+        """Return the width in cells of the columns of names."""
+        return sum(width + GAP for width in self._names(limit)) - GAP
 
     def table(self, console: Console, width: int) -> Iterator[Text]:
         """Yield the lines of all blocks."""
-        shown = self._without(self.left_out(width))
-        for number, block in enumerate(shown.blocks(width)):
+        for number, block in enumerate(self.blocks(width)):
             if number:
                 yield Text()
-            yield from shown._render_lines(console, block, width)
+            yield from self._render_lines(console, block, width)
 
     def blocks(self, width: int) -> Iterator[list[Column]]:
         """Yield the columns side by side as far as they fit; a block has one at least."""
@@ -85,15 +74,12 @@ class Grid:
         if block or not self.fields:
             yield block
 
-    def _without(self, gone: Sequence[Column]) -> Grid:
-        kept = [column for column in self.fields if not any(column is hidden for hidden in gone)]
-        return replace(self, sheet=replace(self.sheet, columns=[*self.names, *kept]))
-
     def _names(self, width: int) -> list[int]:
         """Return the widths of the names' columns; a longer text in the last takes a line of its own."""
         *front, last_column = self.names
         widths = [_natural(column) for column in front]
-        most = max(_SHORTEST, int(LONG * width) - sum(width + GAP for width in widths))
+        room = int(LONG * width) if self.longest_name is None else self.longest_name
+        most = max(_SHORTEST, room - sum(width + GAP for width in widths))
         short = [length for length in map(cell_len, last_column.texts) if length <= most]
         return [*widths, min(most, max([cell_len(last_column.header), *short]))]
 

@@ -90,3 +90,9 @@ def about(size: float, unit: str) -> str:
     """Return a size in two figures, without a power of ten: "1.2 points", "490 points"."""
     rounded = float(f"{size:.2g}")
     return f"{rounded:g}{unit and f' {unit}'}{'s' if unit and rounded != 1 else ''}"
+
+
+def rounded_down(size: float) -> float:
+    """Return a positive size in two figures, the third cut off."""
+    step = 10.0 ** (np.floor(np.log10(size)) - 1)
+    return float(f"{np.floor(size / step * (1 + 1e-12)) * step:.2g}")

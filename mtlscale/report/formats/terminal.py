@@ -21,16 +21,13 @@ if TYPE_CHECKING:
     from mtlscale.report.tables.table import Table
 
 _WIDTH = 120  # columns where no terminal says how many it has
-MANY_TASKS = 20  # more are shown on request alone
-HINT = "`mtlscale leaderboard` shows all with --wide or --format csv."
 
 
 @dataclass(frozen=True)
 class Printed:
-    """Tables of a data set no wider than the console, then notes and failures; `wide` adds details."""
+    """All tables of a data set no wider than the console, then notes and failures."""
 
     table: Table
-    wide: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from rich.text import Text
@@ -39,19 +36,10 @@ class Printed:
         if table.dataset:
             yield Text(table.dataset, style="bold")
 
-        names = names_of(table)
-        shown_columns, hidden = columns(table), []
-        if len(table.tasks) > MANY_TASKS and not self.wide:
-            shown_columns = [column for column in shown_columns if column.block != "tasks"]
-            hidden = [f"each of the {len(table.tasks)} tasks"]
-
-        for grid in _grids(shown_columns, names, width, "" if self.wide else HINT):
+        for grid in _grids(columns(table), names_of(table), width):
             yield from grid.table(console, width)
-            hidden += [column.header for column in grid.left_out(width)]
             yield Text()
 
-        if hidden:
-            yield Text(f"Not shown for want of room: {', '.join(hidden)}. {HINT}", style="dim")
         for method, seed, status, error in failures(table):
             yield Text.assemble((f"{status} ", "red"), f"{method}, seed {seed}: {error}")
         if table.notes:
@@ -107,7 +95,7 @@ def plain_text(part: RenderableType) -> str:
     return captured.get().rstrip("\n")
 
 
-def _grids(columns: Sequence[Column], names: Column, width: int, hint: str) -> list[Grid]:
+def _grids(columns: Sequence[Column], names: Column, width: int) -> list[Grid]:
     """Arrange quality, tests, tasks and cost in as few tables as the width allows."""
     quality, tasks, cost = by_block(columns)
     measures = [column for column in quality if not column.of_test]
@@ -119,7 +107,7 @@ def _grids(columns: Sequence[Column], names: Column, width: int, hint: str) -> l
 
     grids: list[Grid] = []
     for arrangement in arrangements:
-        grids = [Grid(Sheet(columns=[names, *block]), hint) for block in (*arrangement, cost) if block]
+        grids = [Grid(Sheet(columns=[names, *block])) for block in (*arrangement, cost) if block]
         if grids and grids[0].width(width) <= width:
             break
     return grids

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from mtlscale.metrics import METRICS
-from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, names
+from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, names, rounded_down
 from mtlscale.report.stats.near_zero import Entry
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, OPEN, smallest_difference
 from mtlscale.report.tables.table import Table, unit_text
@@ -16,15 +16,16 @@ from mtlscale.report.tables.table import Table, unit_text
 _MOST_TASKS = 3  # in a note
 
 
-def smallest(table: Table, rows: pd.DataFrame) -> tuple[int, float]:
-    """Return the most seeds shared with the reference, and what a method of median spread has to differ from it by.
+def smallest(table: Table, rows: pd.DataFrame) -> tuple[int, tuple[float, float]]:
+    """Return the most seeds shared with the reference, and the least and most that a network has to differ from it by.
 
-    It is the t-test's threshold at the step of Holm's correction that comes after the methods whose difference is
-    found, in the numbers that tests compare: none of those differs by less with that spread. (0, NaN) where no test is
-    made; floors, which seeds hardly move, do not count.
+    A method's figure is the t-test's threshold for its own spread, at the step of Holm's correction that comes after
+    the methods whose difference is found, in the numbers that tests compare. So no difference that is found lies below
+    the least, and none that the seeds leave open above the most. (0, NaN) where no test is made; floors do not count.
     """
+    nothing = math.nan, math.nan
     if table.reference is None or table.order == "mean_rank":
-        return 0, math.nan
+        return 0, nothing
 
     gains = table.by_seed(table.tested(table.order))
     differences = gains.drop(columns=table.reference).sub(gains[table.reference], axis=0)
@@ -33,12 +34,14 @@ def smallest(table: Table, rows: pd.DataFrame) -> tuple[int, float]:
 
     spreads = differences.std()
     spreads = spreads.where(spreads > 1e-12 * differences.abs().max(), 0.0)  # rounding is no spread
-    spreads = spreads[(pairs == seeds) & ~pairs.index.isin(table.floors)].sort_values()
-    if spreads.empty or seeds == 0:
-        return seeds, math.nan
     p_values = rows["p_holm"]
-    tests = int(p_values.notna().sum()) + table.untested - int((p_values < LEVEL).sum())
-    return seeds, smallest_difference(float(spreads.iloc[(len(spreads) - 1) // 2]), seeds, max(1, tests))
+    tests = max(1, int(p_values.notna().sum()) + table.untested - int((p_values < LEVEL).sum()))
+    tested = pairs.index[(pairs >= FEWEST_SEEDS) & ~pairs.index.isin(table.floors)]
+    needed = [
+        smallest_difference(deviation, int(shared), tests)
+        for deviation, shared in zip(spreads[tested], pairs[tested], strict=True)
+    ]
+    return seeds, (min(needed), max(needed)) if needed else nothing
 
 
 def resolution(table: Table) -> list[str]:
@@ -48,18 +51,27 @@ def resolution(table: Table) -> list[str]:
         return []
     if seeds < FEWEST_SEEDS:
         return [f"with {counted(seeds, 'seed') if seeds > 1 else 'one seed'} no difference can be shown"]
-    if math.isinf(table.detectable):
+    if math.isinf(table.detectable[0]):
         return [f"a difference that is the same in all of {seeds} seeds cannot be shown"]
     return [text] if (text := detectable_text(table)) else []
 
 
 def detectable_text(table: Table) -> str:
-    """Return what a method of median spread has to differ by from the reference; "" where that is not known."""
-    if not 0 < table.detectable < math.inf:
+    """Return what networks have to differ by from the reference; "" where that is not known."""
+    least, most = table.detectable
+    if not 0 < least < math.inf:
         return ""
-    size = about(table.detectable, "log point" if table.in_logs(table.order) else unit(table))
-    needed = f"has to differ from {table.reference} by about {size} of {SCORE_NAMES[table.order]}"
-    return f"with {table.shared_seeds} seeds, a method of median spread {needed}"
+
+    noun = "log point" if table.in_logs(table.order) else unit(table)
+    low = rounded_down(least)  # so that no difference that is found reads as smaller
+    if math.isinf(most):
+        size = f"at least {about(low, noun)}"
+    elif (high := float(f"{most:.2g}")) > low:
+        size = f"{low:g} to {about(high, noun)}"
+    else:
+        size = f"about {about(low, noun)}"
+    needed = f"{size} of {SCORE_NAMES[table.order]}" + ("" if size.startswith("about") else ", by its spread")
+    return f"with {table.shared_seeds} seeds, a network has to differ from {table.reference} by {needed}"
 
 
 def unit(table: Table) -> str:

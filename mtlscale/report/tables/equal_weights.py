@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mtlscale.records import RunRecord
-from mtlscale.report.tables.table import IDLE
+from mtlscale.records import NEAR_ZERO, ROUNDING, RunRecord
+from mtlscale.report.tables.table import IDLE, Table
 
 MARGIN = 0.01  # relative distance to equal weights, and of their sum to 1: methods that never went further did not act
 
@@ -65,6 +65,35 @@ def equal_weights(records: Sequence[RunRecord], rows: Sequence[str]) -> tuple[tu
             notes.append(f"{method} gave all tasks the same weight, but its weights sum to {' to '.join(shown)}, not 1")
 
     return tuple(idle), notes
+
+
+def repeats(table: Table, records: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return the methods that are the reference over again: with its figures in every seed, or ≈ its equal weights.
+
+    Args:
+        table: The table with its rows.
+        records: Records of finished runs.
+    """
+    reference = table.reference
+    if reference is None:
+        return ()
+    columns = dict.fromkeys([*map(table.main_column, table.tasks), table.order])
+    figures = table.runs.set_index("seed")[[column for column in columns if column in table.runs]]
+    own = figures[(table.runs["method"] == reference).to_numpy()]
+    if not own.notna().any(axis=None):
+        return ()
+    runs = [record for record in records if record.method == reference]
+
+    found = []
+    for method in map(str, table.rows.index.drop(reference, errors="ignore")):
+        others = figures[(table.runs["method"] == method).to_numpy()].reindex(own.index)
+        same_figures = np.allclose(others, own, rtol=ROUNDING, atol=NEAR_ZERO, equal_nan=True)
+        if not same_figures and method in table.idle:
+            like = next(record for record in records if record.method == method)
+            same_figures = _is_equal_weighting(runs, like)
+        if same_figures:
+            found.append(method)
+    return tuple(found)
 
 
 def _is_equal_weighting(runs: Sequence[RunRecord], like: RunRecord) -> bool:

@@ -42,11 +42,11 @@ def deltas(
     main_columns = list(main.items())
     main_gains, _, _ = _gain_frames(values[main_columns], references[main_columns], directions)
     gains, safe, share = _gain_frames(values[entered], references[entered], directions)
-    of_runs = {"safeness": safe.mul(share).sum(axis=1, skipna=False)}
+    of_runs = {"safeness": safe.mul(share).sum(axis=1, skipna=False, min_count=1)}  # of no metric there is no gain
 
     logs, main_logs = (_with_logs(frame, values, references, directions) for frame in (gains, main_gains))
     for named, of_entered, of_main in ((str, gains, main_gains), (tested_name, logs, main_logs)):
-        of_runs[named("delta_i")] = of_entered.mul(share).sum(axis=1, skipna=False)
+        of_runs[named("delta_i")] = of_entered.mul(share).sum(axis=1, skipna=False, min_count=1)
         of_runs[named("delta_flat")] = of_entered.mean(axis=1, skipna=False)
         of_runs[named("delta_main")] = of_main.mean(axis=1, skipna=False)
     return pd.DataFrame(of_runs)

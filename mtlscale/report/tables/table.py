@@ -69,7 +69,8 @@ class Table:
     shared_seeds: int = 0  # the most that a method shares with the reference
     better: Mapping[str, str] = field(default_factory=dict)  # column -> which direction is better, but of metrics
     plugins: Collection[str] = ()  # the names of the plugin files that have columns of it
-    detectable: float = math.nan  # what a method of median spread has to differ by; NaN where no test is made
+    detectable: tuple[float, float] = (math.nan, math.nan)  # least and most a network has to differ by; NaN: no test
+    repeats: tuple[str, ...] = ()  # methods with the figures of the reference, or weights that never left its own
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -146,6 +147,7 @@ class Table:
             runs=self.runs[compared].reset_index(drop=True),
             failures=self.failures[failed].reset_index(drop=True),
             idle=tuple(method for method in self.idle if method in kept_methods),
+            repeats=tuple(method for method in self.repeats if method in kept_methods),
             untested=self.untested + dropped_tests,
             hidden=self.hidden + len(self.rows) - len(kept_methods),
         )

@@ -42,7 +42,7 @@ def _compared(table: Table) -> Iterator[str]:
     scores = tied(table.rows[table.order].dropna()) * (-1.0 if table.ascending else 1.0)
     floors = scores[scores.index.isin(table.floors)]
     networks = scores.drop(index=floors.index)
-    best, subject = str((networks if len(networks) else scores).index[0]), ""
+    best, subject = _leader(table, networks if len(networks) else scores), ""
 
     below: list[str] = []
     if len(networks) and len(floors):
@@ -56,7 +56,10 @@ def _compared(table: Table) -> Iterator[str]:
                 finding = f"no {shown} lies above the {floor} floor, {level} at its level"
             yield f"{finding}: train longer or tune before comparing"
             subject, below = "of the networks, ", []
-    yield _best(table, best, f"{subject}{best}")
+    if best in table.repeats:
+        yield f"{subject}{best} repeats {table.reference}"
+    else:
+        yield _best(table, best, f"{subject}{best}")
     if below:
         yield f"below the {floor} floor: {names(below)}"
 
@@ -73,6 +76,19 @@ def _compared(table: Table) -> Iterator[str]:
         rest = len(same) + len(undecided) + int(others.isin((BETTER, WORSE)).sum()) == len(others)
         count = f"{'the other ' if rest else ''}{number_word(len(same))}{'' if rest else ' others'}"
         yield f"{count if len(same) > 1 else same[0]} cannot be told from {reference}"
+
+
+def _leader(table: Table, scores: pd.Series[float]) -> str:
+    """Return the best of these methods; one that repeats the reference, or ties with it, leaves that to the reference.
+
+    Args:
+        table: The table.
+        scores: More is better, best first.
+    """
+    candidates = scores.drop(index=list(table.repeats), errors="ignore")
+    candidates = candidates if len(candidates) else scores
+    best, reference = str(candidates.index[0]), str(table.reference)
+    return reference if reference in candidates and candidates[reference] == candidates[best] else best
 
 
 def _best(table: Table, best: str, subject: str) -> str:
@@ -150,7 +166,7 @@ def _difference(table: Table, method: str) -> tuple[str, str]:
         return abs(differences.mean()), float(half_width(differences.std(), len(differences)))
 
     mean, width = mean_and_width(table.runs[table.order])
-    digits = 2 if unit(table) else max(2, 2 - math.floor(math.log10(mean)))
+    digits = max(2, (1 if unit(table) else 2) - math.floor(math.log10(mean)))
     of_unit = " points" if unit(table) else ""
     if not table.in_logs(table.order):
         return f"{mean:.{digits}f} ± {width:.{digits}f}{of_unit}", ""

@@ -59,6 +59,7 @@ class DisplayedLeaderboard:
     board: Leaderboard
     title: str
     overall: Sheet | None = None
+    overall_asked: bool = False  # whether a terminal shows its table at first, too
     pairs: Mapping[str, Sheet] = field(default_factory=dict)  # by data set
     columns: Sequence[str] = ()  # those of the data sets' tables that are shown; default: as many as fit
     label: str = ""  # of LaTeX's tables
@@ -133,6 +134,7 @@ class DisplayedLeaderboard:
         return [text for text in descriptions if text] if len(names) == 1 else []
 
     def to_rich(self, *, wide: bool = False) -> Iterator[RenderableType]:
+        """Yield what a terminal shows: the first screen and what was asked for beside it; `wide` shows all."""
         from rich.text import Text
 
         from mtlscale.report.formats.terminal import print_section, print_sheet
@@ -141,13 +143,18 @@ class DisplayedLeaderboard:
             for section in self.sections("terminal"):
                 yield from print_section(section)
             return
-        yield from (Text(f"{text}\n") for text in self._descriptions)
-        if self.overall is not None:
+        whole = wide or bool(self.columns)
+        if whole:
+            yield from (Text(f"{text}\n") for text in self._descriptions)
+        if self.overall is not None and (whole or self.overall_asked):
             yield from print_sheet(self.overall)
+
         if self.columns:
             for sheet in self._chosen():
                 yield from print_sheet(sheet)
         else:
+            if self.overall is not None and not (whole or self.overall_asked):
+                yield Text(f"{self.overall.text}\n", style="bold")
             yield self.board.to_rich(wide=wide)
         for sheet in self.pairs.values():
             yield from print_sheet(sheet)

@@ -53,6 +53,7 @@ class MetaWorld(Pipeline):
     name: ClassVar[str] = "metaworld"
     source: ClassVar[str] = "Yu et al., CoRL 2019; the package metaworld (McLean et al. 2025)"
     needs_source: ClassVar[bool] = False
+    made_in_seconds: ClassVar[bool] = False  # experts play hundreds of episodes
     delta: ClassVar[tuple[str, ...]] = ("success",)
 
     tasks: tuple[str, ...] = knob(MT10, help="names of tasks, as the package has them without -v3")
