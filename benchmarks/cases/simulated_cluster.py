@@ -4,7 +4,7 @@
     python benchmarks/run.py simulated_cluster --ray-nodes 12                 # and real raylets with GPUs in name only
 
 (a) *The cluster.* 100 experiments of 100 runs arrive one after the other, each with 1 to 16 workers a run. Their
-queues, their retries and the number of their groups are this project's own (`JobQueue`, `LostWorkers`, `runs_at_once`).
+queues, their retries and the number of their groups are this project's own (`JobQueue`, `runs_at_once`).
 The nodes and the time are simulated: Ray's placement, starts, epochs, nodes that die, spot nodes that are taken away
 after a notice, and come back. `--arrival` sets how busy the cluster is.
 

@@ -1,13 +1,12 @@
-"""Failures of workers, for pool and groups alike: workers that do not come up, and workers that are lost.
+"""Failures of workers, however they are started: those of workers that do not come up.
 
 Runs that wait for workers are noted after a minute and given up after `start_minutes`, on a busy machine later and
-after another try; a run that has lost its worker is tried again up to `max_failures` times.
+after another try.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 
 from mtlscale.config import ResourceSpec
@@ -72,30 +71,6 @@ class StartTimeout:
             need = f"a run needs {self._resources.workers}, {need}"
         busy = f"this machine is busy ({busy_machine.in_words()}), and " if self._slowdown >= _BUSY else ""
         return f"{need}; {busy}others may hold the cluster's places (`ray status` shows them)"
-
-
-class LostWorkers:
-    """Count of how often each run has lost its worker; a run is tried again up to `max_failures` times."""
-
-    def __init__(self, max_failures: int) -> None:
-        self._max = max_failures
-        self._losses: Counter[str] = Counter()  # by run id
-
-    def is_last(self, run_id: str) -> bool:
-        """Return whether the run fails if it loses its worker once more."""
-        return self._losses[run_id] >= self._max
-
-    def failure(self, run_id: str, reason: str = "", *, whose: str = "its worker") -> str | None:
-        """Count another loss of a run, and return why the run has failed; None if it is tried again.
-
-        Args:
-            run_id: The id of the run.
-            reason: The cause of the loss, "" if that is unknown.
-            whose: The words for what was lost.
-        """
-        self._losses[run_id] += 1
-        times = self._losses[run_id]
-        return None if times <= self._max else f"{whose} died {times} times{because(reason)}"
 
 
 def because(reason: str) -> str:

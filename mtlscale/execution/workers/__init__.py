@@ -1,1 +1,1 @@
-"""Ray workers: pool, groups, queue and the driver of one run."""
+"""Workers, the queue they pull from, the ways to start them, and the driver of one run."""

@@ -6,13 +6,13 @@ It lies in a process that has not loaded the user's components, so it knows runs
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mtlscale.execution.faults.dumps import WorkerLocation
-from mtlscale.execution.faults.failures import LostWorkers, because
+from mtlscale.execution.faults.failures import because
 from mtlscale.execution.faults.post_mortem import first_line
 from mtlscale.execution.workers.jobs import Batched, Job
 from mtlscale.records.events import Advanced, RunEnded, RunEvent
@@ -92,7 +92,7 @@ class JobQueue:
         }
         self._batched = {run_id for run_ids, job in jobs.items() if isinstance(job, Batched) for run_id in run_ids}
         self._waiting = deque(jobs)
-        self._lost = LostWorkers(max_failures)
+        self._max, self._losses = max_failures, Counter[str]()  # how often each run has lost its worker
         self._patience, self._fruitless = max(patience, max_failures), 0
         self._workers: dict[str, _WorkerState] = {}
         self._events: list[RunEvent | LostRun] = []
@@ -222,8 +222,13 @@ class JobQueue:
 
     def _give_back(self, state: _WorkerState, ray_says: str) -> None:
         """Return what a dead worker held to the queue; fail what has been lost too often."""
-        causes = {run_id: self._lost.failure(run_id, state.complaint) for run_id in state.held}
+        self._losses.update(state.held)
+        causes = {
+            run_id: f"its worker died {times} times{because(state.complaint)}"
+            for run_id in state.held
+            if (times := self._losses[run_id]) > self._max
+        }
         places, ray_says = ((), "") if state.complaint else (tuple(state.places), ray_says)
-        self._events += [LostRun(run_id, cause, places, ray_says) for run_id, cause in causes.items() if cause]
-        if again := tuple(run_id for run_id, cause in causes.items() if cause is None):
+        self._events += [LostRun(run_id, cause, places, ray_says) for run_id, cause in causes.items()]
+        if again := tuple(run_id for run_id in state.held if run_id not in causes):
             self._waiting.appendleft(again)
