@@ -13,6 +13,7 @@ from mtlscale.data.readers.reader_selection import Free
 from mtlscale.execution.planning import reader_report
 from mtlscale.execution.planning.reader_report import processes_per_node
 from mtlscale.execution.rehearsal.dry_run import plan
+from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home
 
 Small = Callable[..., Experiment]
@@ -55,6 +56,17 @@ def test_a_search_says_why_its_trials_are_not_batched_and_how_they_read(small: S
     lines = plan(small(search=SEARCH, training="{epochs: 3, reader: mapped}"), Home(tmp_path)).explain()  # type: ignore[union-attr]
     assert any("one by one (reader mapped does not hold the whole set)" in line for line in lines)
     assert "uneven: reader mapped (as the experiment says)" in lines
+
+
+def test_a_search_names_the_trials_of_an_earlier_space(small: Small, tmp_path: Path) -> None:
+    """They are records of the home, and count for nothing."""
+    home = Home(tmp_path)
+    before = plan(small(search=SEARCH), home)
+    (first, *_) = before.plan.board.distinct  # type: ignore[union-attr]
+    assert first.run is not None and not any("earlier space" in line for line in before.explain())  # type: ignore[union-attr]
+    before.plan.board.take(failed(first.run, "cut off"))  # type: ignore[union-attr]
+    lines = plan(small(search=SEARCH.replace("1.0e-4", "1.0e-3")), home).explain()  # type: ignore[union-attr]
+    assert lines[0] == "a trial of an earlier space or other settings in this home: records, which do not count"
 
 
 def test_a_search_that_wants_batches_alone_says_why_there_are_none(small: Small, tmp_path: Path) -> None:

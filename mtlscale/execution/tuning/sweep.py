@@ -86,8 +86,19 @@ class SweepPlan:
     def explain(self) -> list[str]:
         """Return how the trials that are not done will be executed, and how they read their data."""
         if self.complete:
-            return ["all trials are done"]
-        return [*self._two_values(), *self._executed(), *(f"{name}: {text}" for name, text in reading(self.plan))]
+            return ["all trials are done", *self._earlier()]
+        reading_lines = (f"{name}: {text}" for name, text in reading(self.plan))
+        return [*self._earlier(), *self._two_values(), *self._executed(), *reading_lines]
+
+    def _earlier(self) -> list[str]:
+        """Return a line on trials of other settings that the home has: the space, or the data, were changed."""
+        count = len(self.plan.board.others)
+        trials = f"{count} trials" if count > 1 else "a trial"
+        return (
+            [f"{trials} of an earlier space or other settings in this home: records, which do not count"]
+            if count
+            else []
+        )
 
     def _two_values(self) -> list[str]:
         """Return a line on each list of two numbers, which may be meant as the ends of a range."""
