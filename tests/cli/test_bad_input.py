@@ -120,12 +120,27 @@ def test_a_name_that_is_too_long_for_a_folder(experiment_file: File, home: Path)
         ({"model": "{encoder: {name: mlp, hidden: [-8]}}"}, r"mlp: hidden = \[-8\] is outside \[1, ∞\)"),
         ({"model": "{encoder: {name: mlp, hidden: [a]}}"}, r"model.encoder: hidden = \['a'\] should be a number"),
         ({"model": "{encoder: {name: mlp, hidden: 8}}"}, r"model.encoder: hidden = 8 should be a list"),
-        ({"resources": "{gpus_per_worker: 8}"}, r"a worker needs 1 CPU and 8 GPUs, but the largest node has"),
-        ({"resources": "{workers: 1000}"}, r"a run needs 1000 workers of 1 CPU, but the cluster's nodes have room for"),
     ],
 )
 def test_a_value_that_cannot_be(lines: dict[str, str], message: str, told: Callable[..., str]) -> None:
     assert re.search(message, told(**lines))
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ("{gpus_per_worker: 8}", "a worker needs 1 CPU and 8 GPUs, but the largest node has"),
+        ("{workers: 1000}", "a run needs 1000 workers of 1 CPU, but the cluster's nodes have room for"),
+    ],
+)
+def test_what_this_machine_lacks_is_refused_and_a_dry_run_plans_the_rest(
+    resources: str, message: str, experiment_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, home = experiment_file(resources=resources), tmp_path / "home"
+    refusal = mtlscale("run", path, "--home", home)
+    assert refusal.code == 2 and message in refusal.stderr
+    planned = mtlscale("run", path, "--dry-run", "--home", home)
+    assert planned.code == 0 and message in " ".join(planned.stdout.split())
 
 
 @pytest.mark.parametrize(

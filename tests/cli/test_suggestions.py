@@ -175,7 +175,7 @@ def test_weights_that_are_no_numbers_are_named(
     assert end.value.value.error == "mine: weights of mine are inf in step 1"
 
     done = mtlscale("run", path, "--dry-run", "--home", tmp_path / "home")
-    assert done.code == 0 and "StopIteration" not in done.stdout and "weights of mine are inf" in done.stdout
+    assert done.code == 0 and "StopIteration" not in done.stdout  # it trains no step
 
 
 @pytest.mark.parametrize("home", ["results", "./results", "~/results"])

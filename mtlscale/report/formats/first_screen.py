@@ -85,8 +85,8 @@ def _grid(table: Table, width: int) -> Grid:
     chosen = _scores(table, named)
     if (verdicts := named.get("verdict")) is not None:
         chosen.append(_with_texts(verdicts, [text.replace(SAME, CANNOT_TELL) for text in verdicts.texts]))
-    chosen += [named[name] for name in ("p",) if name in named]
-    if (runs := named.get("runs")) is not None:
+    chosen += [named[name] for name in ("p_holm",) if name in named]
+    if (runs := named.get("finished")) is not None:
         chosen.append(_with_texts(runs, [text.partition(",")[0] for text in runs.texts]))
 
     grid = Grid(Sheet(columns=[names_of(table), *chosen]))

@@ -79,12 +79,7 @@ def _compared(table: Table) -> Iterator[str]:
 
 
 def _leader(table: Table, scores: pd.Series[float]) -> str:
-    """Return the best of these methods; one that repeats the reference, or ties with it, leaves that to the reference.
-
-    Args:
-        table: The table.
-        scores: More is better, best first.
-    """
+    """Return the best method of these scores; one that repeats the reference, or ties with it, leaves that to it."""
     candidates = scores.drop(index=list(table.repeats), errors="ignore")
     candidates = candidates if len(candidates) else scores
     best, reference = str(candidates.index[0]), str(table.reference)
