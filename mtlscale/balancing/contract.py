@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from mtlscale.config import Component, UserError, from_plugin, plugin_error
+from mtlscale.config import Component, UserError, from_plugin, knob, plugin_error
 
 _PATIENCE = 60.0  # seconds that a plugin's balancer may take for one call
 
@@ -47,7 +47,7 @@ class Balancer(Component):
     # Heads and other task parameters: weighted with the losses ("weighted"), or plain gradients times 1/T ("mean") or
     # times 1 ("sum"), matching the scale of the shared direction (docs/methods.md). T are the tasks of the step.
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "weighted"
-    at: ClassVar[Literal["parameters", "representation"]] = "parameters"  # where the Gramian is computed
+    at = "parameters"  # where the Gramian is computed, or "representation"; a setting of rules of the Gramian
     # Whether heads also learn to bring their gradients at the representation closer to the weighted sum of all tasks';
     # it then has the settings `lam`, their weight, and `limit`, the largest part of a head's own gradient.
     aligns_heads: ClassVar[bool] = False
@@ -231,6 +231,30 @@ def _answers_a_gramian(balancer: Balancer, tasks: int) -> bool:
     except Exception:
         return False
     return isinstance(answer, tuple) and isinstance(answer[0], Tensor)
+
+
+class GramianBalancer(Balancer):
+    """Base class of a balancer that makes its weights of the Gramian.
+
+    With `at: representation` the gradients are those of the losses with respect to the shared representation, as in
+    Sener & Koltun (NeurIPS 2018, MGDA-UB): one pass through the trunk suffices for any number of tasks. The weights are
+    those of another problem (docs/methods.md#at-the-representation); they are the exact ones where the trunk keeps
+    angles and ratios of lengths, and for heads of one input that all tasks share.
+    """
+
+    needs: ClassVar[Needs] = "gramian"
+
+    at: str = knob(
+        "parameters",
+        choices=("parameters", "representation"),
+        later=True,
+        help="compare gradients at the shared parameters, or at the representation: one pass through the trunk",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.at == "representation":
+            object.__setattr__(self, "batchable", False)
 
 
 class JacobianBalancer(Balancer):

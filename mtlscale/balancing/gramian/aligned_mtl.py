@@ -5,12 +5,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.config import knob
 from mtlscale.solvers import aligned_weights
 
 
-class AlignedMTL(Balancer):
+class AlignedMTL(GramianBalancer):
     """The average gradient after all principal components of the gradients have been brought to the same length.
 
     Source: Senushkin et al. (CVPR 2023), Algorithm 1. Like TorchJD's AlignedMTLWeighting, but for whole batches.
@@ -19,7 +19,6 @@ class AlignedMTL(Balancer):
 
     name: ClassVar[str] = "aligned_mtl"
     source: ClassVar[str] = "Senushkin et al., CVPR 2023, Algorithm 1"
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     hints: ClassVar[tuple[str, ...]] = ("precision",)

@@ -5,13 +5,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
 from mtlscale.solvers import solve_cagrad
 
 
-class CAGrad(Balancer):
+class CAGrad(GramianBalancer):
     """The direction near the average gradient that helps the worst-off task most.
 
     Source: Liu et al. (NeurIPS 2021), Algorithm 1. Solved by an active-set method on the scaled problem. TorchJD calls
@@ -24,7 +24,6 @@ class CAGrad(Balancer):
     source: ClassVar[str] = "Liu et al., NeurIPS 2021, Algorithm 1"
     # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
     results_version: ClassVar[int] = 2
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

@@ -5,12 +5,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.solvers import config_weights
 
 
-class ConFIG(Balancer):
+class ConFIG(GramianBalancer):
     """The direction of equal cosines with all task gradients, as long as their projections on it together.
 
     Source: Liu, Chu, Thuerey (ICLR 2025), eq. 2. As TorchJD's ConFIG for independent gradients; the gradients'
@@ -21,7 +21,6 @@ class ConFIG(Balancer):
     name: ClassVar[str] = "config"
     source: ClassVar[str] = "Liu et al., ICLR 2025, eq. 2"
     results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

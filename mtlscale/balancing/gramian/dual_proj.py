@@ -5,12 +5,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.solvers import dual_projection_weights
 
 
-class DualProj(Balancer):
+class DualProj(GramianBalancer):
     """The mean gradient, projected onto the directions that no task loses by.
 
     Source: Lopez-Paz, Ranzato (NeurIPS 2017), eq. 11: the problem of GEM, with the mean gradient in place of the
@@ -21,7 +21,6 @@ class DualProj(Balancer):
     source: ClassVar[str] = "Lopez-Paz & Ranzato, NeurIPS 2017, eq. 11"
     # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
     results_version: ClassVar[int] = 2
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

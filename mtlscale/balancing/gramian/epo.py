@@ -4,14 +4,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mtlscale.balancing.contract import Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.balancing.preferring import PreferenceBalancer
 from mtlscale.config import knob
 from mtlscale.solvers import epo_weights
 
 
-class EPO(PreferenceBalancer):
+class EPO(PreferenceBalancer, GramianBalancer):
     """Exact Pareto optimal search: first the products r_t ℓ_t become equal, then all losses fall together.
 
     Source: Mahapatra, Rajan (ICML 2020), section 4 and the authors' linear programs. Losses have to be positive.
@@ -21,7 +21,6 @@ class EPO(PreferenceBalancer):
     name: ClassVar[str] = "epo"
     source: ClassVar[str] = "Mahapatra & Rajan, ICML 2020, section 4"
     results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "weighted"
     positive_losses: ClassVar[bool] = True

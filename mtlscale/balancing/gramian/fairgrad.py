@@ -5,13 +5,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
 from mtlscale.solvers import fair_weights
 
 
-class FairGrad(Balancer):
+class FairGrad(GramianBalancer):
     """The α-fair weights: the w > 0 with K w = w^(-1/α).
 
     α = 1 is Nash-MTL without its norm limit.
@@ -23,7 +23,6 @@ class FairGrad(Balancer):
 
     name: ClassVar[str] = "fairgrad"
     source: ClassVar[str] = "Ban & Ji, ICML 2024, eq. 4"
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

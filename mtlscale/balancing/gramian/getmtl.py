@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
 from mtlscale.solvers import LARGEST_KAPPA, solve_getmtl
 
 
-class GetMTL(Balancer):
+class GetMTL(GramianBalancer):
     """The solution of CAGrad's problem on gradients that MGDA has rescaled, in a ball around the raw average gradient.
 
     Source: Chai et al. (ACL 2023), eq. 13-14. Built from the paper's mathematics; the authors' public code is another
@@ -24,7 +24,6 @@ class GetMTL(Balancer):
     source: ClassVar[str] = "Chai et al., ACL 2023, eq. 13-14"
     # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
     results_version: ClassVar[int] = 2
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads: ClassVar[Literal["weighted", "mean", "sum"]] = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures", "clamps")

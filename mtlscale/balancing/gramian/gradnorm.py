@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.config import knob
 
 
-class GradNorm(Balancer):
+class GradNorm(GramianBalancer):
     """Weights learned so that weighted gradient norms agree, larger for tasks that train more slowly.
 
     Source: Chen et al. (ICML 2018), Algorithm 1, on all shared parameters. v = T softmax(a); a descends Σ |G_t - Ḡ
@@ -21,7 +21,6 @@ class GradNorm(Balancer):
 
     name: ClassVar[str] = "gradnorm"
     source: ClassVar[str] = "Chen et al., ICML 2018, Algorithm 1"
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     positive_losses: ClassVar[bool] = True
     # a task waits for its first loss above 0; products of gradients added up in pieces

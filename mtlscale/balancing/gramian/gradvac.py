@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import stateless_random as _random
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.config import knob
 from mtlscale.solvers import gradvac_weights
 
 
-class GradVac(Balancer):
+class GradVac(GramianBalancer):
     """The sum of the gradients after pairs with a cosine below its running average were turned toward each other.
 
     Source: Wang et al. (ICLR 2021). Whole-model granularity, for which the Gramian suffices (the authors also offer
@@ -22,7 +22,6 @@ class GradVac(Balancer):
     name: ClassVar[str] = "gradvac"
     source: ClassVar[str] = "Wang et al., ICLR 2021, eq. 3-4"
     results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
     per_pair: ClassVar[tuple[str, ...]] = ("targets",)

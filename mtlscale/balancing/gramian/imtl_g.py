@@ -5,12 +5,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.solvers import imtl_g_weights
 
 
-class IMTLG(Balancer):
+class IMTLG(GramianBalancer):
     """The direction whose projections on all task gradients are equal.
 
     Source: Liu et al., "Towards Impartial Multi-task Learning" (ICLR 2021), gradient balance. As TorchJD's
@@ -21,7 +21,6 @@ class IMTLG(Balancer):
 
     name: ClassVar[str] = "imtl_g"
     source: ClassVar[str] = "Liu et al., ICLR 2021, gradient balance"
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

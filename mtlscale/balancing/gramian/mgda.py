@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
 from mtlscale.solvers import solve_min_norm
 
 
-class MGDA(Balancer):
+class MGDA(GramianBalancer):
     """The shortest vector in the convex hull of the task gradients.
 
     Source: Désidéri (2012); Sener, Koltun (NeurIPS 2018). Exact, where TorchJD's MGDAWeighting
@@ -24,7 +24,6 @@ class MGDA(Balancer):
     source: ClassVar[str] = "Désidéri 2012; Sener & Koltun, NeurIPS 2018"
     # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
     results_version: ClassVar[int] = 2
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

@@ -1,8 +1,9 @@
 """MGDA-UB: the multiple-gradient descent algorithm on an upper bound."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from mtlscale.balancing.gramian.mgda import MGDA
+from mtlscale.config import knob
 
 
 class MGDAUB(MGDA):
@@ -14,5 +15,6 @@ class MGDAUB(MGDA):
     name: ClassVar[str] = "mgda_ub"
     source: ClassVar[str] = "Sener & Koltun, NeurIPS 2018, eq. MGDA-UB"
     cost: ClassVar[str] = "T head backwards + 1"
-    at: ClassVar[Literal["parameters", "representation"]] = "representation"
     batchable: ClassVar[bool] = False
+
+    at: str = knob("representation", choices=("representation",), later=True, help="its name says it")

@@ -5,13 +5,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
 from mtlscale.solvers import hidden_part, length_bounds, nash_weights
 
 
-class NashMTL(Balancer):
+class NashMTL(GramianBalancer):
     """The Nash bargaining solution among tasks: the w > 0 with K w = 1/w, its direction cut to norm `max_norm`.
 
     Source: Navon et al. (ICML 2022), Algorithm 1. Newton's method finds the fixed point exactly; the authors' code and
@@ -21,7 +21,6 @@ class NashMTL(Balancer):
 
     name: ClassVar[str] = "nash_mtl"
     source: ClassVar[str] = "Navon et al., ICML 2022, Algorithm 1"
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

@@ -5,10 +5,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 
 
-class NTKMTL(Balancer):
+class NTKMTL(GramianBalancer):
     """Weights that bring the tasks' neural tangent kernels together: ω_t = √(Σ_s λ_s / λ_t), λ_t = ‖g_t‖².
 
     Source: Qin et al. (NeurIPS 2025), with the batch as one sample, so that the kernel's eigenvalue λ_t is the squared
@@ -18,7 +18,6 @@ class NTKMTL(Balancer):
     name: ClassVar[str] = "ntkmtl"
     source: ClassVar[str] = "Qin et al., NeurIPS 2025"
     results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     batchable: ClassVar[bool] = True
 

@@ -1,8 +1,9 @@
 """NTKMTL-SR: balanced neural tangent kernels at the shared representation."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from mtlscale.balancing.gramian.ntkmtl import NTKMTL
+from mtlscale.config import knob
 
 
 class NTKMTLSR(NTKMTL):
@@ -14,5 +15,6 @@ class NTKMTLSR(NTKMTL):
     name: ClassVar[str] = "ntkmtl_sr"
     source: ClassVar[str] = "Qin et al., NeurIPS 2025, NTKMTL-SR"
     cost: ClassVar[str] = "T head backwards + 1"
-    at: ClassVar[Literal["parameters", "representation"]] = "representation"
     batchable: ClassVar[bool] = False
+
+    at: str = knob("representation", choices=("representation",), later=True, help="its name says it")

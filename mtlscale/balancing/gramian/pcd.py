@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import UserError, knob
 from mtlscale.solvers import primary_weights
 
 
-class PCD(Balancer):
+class PCD(GramianBalancer):
     """The update nearest to a main task's gradient that still gains on every other task, as long as that gradient.
 
     Source: TMLR 2026, as in TorchJD's PCD. Gradients are divided by the root of a moving average of their squared
@@ -24,7 +24,6 @@ class PCD(Balancer):
     name: ClassVar[str] = "pcd"
     source: ClassVar[str] = "TMLR 2026, as in TorchJD"
     results_version: ClassVar[int] = 2  # tasks at rest are left out; bounds hold in the gradients' precision
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
     per_task: ClassVar[tuple[str, ...]] = ("primary", "squares", "steps")

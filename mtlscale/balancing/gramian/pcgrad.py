@@ -5,11 +5,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import stateless_random as _random
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.solvers import pcgrad_weights
 
 
-class PCGrad(Balancer):
+class PCGrad(GramianBalancer):
     """The sum of the gradients after each lost its component against every conflicting one, in random order.
 
     Source: Yu et al. (NeurIPS 2020), Algorithm 1. As TorchJD's PCGradWeighting, but for all tasks at once, with zero
@@ -19,7 +19,6 @@ class PCGrad(Balancer):
     name: ClassVar[str] = "pcgrad"
     source: ClassVar[str] = "Yu et al., NeurIPS 2020, Algorithm 1"
     results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
     batchable: ClassVar[bool] = True

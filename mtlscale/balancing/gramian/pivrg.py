@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State, check_length
+from mtlscale.balancing.contract import GramianBalancer, State, check_length
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
 from mtlscale.solvers import fair_weights
@@ -15,7 +15,7 @@ from mtlscale.solvers import fair_weights
 _LEAST_TEMPERATURE = 10.0  # percent
 
 
-class PIVRG(Balancer):
+class PIVRG(GramianBalancer):
     """Fair weights that favour the tasks whose losses lie furthest above those of single-task training.
 
     Source: Qin et al. (CVPR 2025). s_t is the task's loss over `single_task`'s, minus 1, in percent, refreshed with
@@ -27,7 +27,6 @@ class PIVRG(Balancer):
     name: ClassVar[str] = "pivrg"
     source: ClassVar[str] = "Qin et al., CVPR 2025"
     results_version: ClassVar[int] = 2  # tasks at rest are left out; products of gradients added up in pieces
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "sum"
     per_task: ClassVar[tuple[str, ...]] = ("single_task", "drops")

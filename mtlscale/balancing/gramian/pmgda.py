@@ -5,14 +5,14 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.balancing.preferring import PreferenceBalancer
 from mtlscale.config import knob
 from mtlscale.solvers import pmgda_weights
 
 
-class PMGDA(PreferenceBalancer):
+class PMGDA(PreferenceBalancer, GramianBalancer):
     """MGDA with a preference: while the losses are away from the ray, each step also brings them closer to it.
 
     Source: Zhang, Lin, Zhang (2024), equations 18 and 20, with the authors' distance h to the ray (`pbi`). The
@@ -24,7 +24,6 @@ class PMGDA(PreferenceBalancer):
     source: ClassVar[str] = "Zhang, Lin & Zhang, PMGDA, 2024, equations 18 and 20"
     # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
     results_version: ClassVar[int] = 2
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

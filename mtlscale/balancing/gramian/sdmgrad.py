@@ -5,13 +5,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.config import knob
 from mtlscale.solvers import solve_min_norm
 
 
-class SDMGrad(Balancer):
+class SDMGrad(GramianBalancer):
     """The MGDA direction pulled toward the average gradient: (g_w + λ g₀)/(1 + λ), w making g_w + λ g₀ shortest.
 
     Source: Xiao, Ban, Ji (NeurIPS 2023). The inner problem is solved exactly on the step's own batch; the authors (and
@@ -22,7 +22,6 @@ class SDMGrad(Balancer):
     source: ClassVar[str] = "Xiao et al., NeurIPS 2023"
     # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
     results_version: ClassVar[int] = 2
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)

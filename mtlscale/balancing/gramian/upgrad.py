@@ -5,12 +5,12 @@ from typing import ClassVar
 from torch import Tensor
 
 from mtlscale.balancing import hints as _hints
-from mtlscale.balancing.contract import Balancer, Needs, State
+from mtlscale.balancing.contract import GramianBalancer, State
 from mtlscale.balancing.failure_counters import count, counters
 from mtlscale.solvers import upgrad_weights
 
 
-class UPGrad(Balancer):
+class UPGrad(GramianBalancer):
     """The mean of all task gradients, each first projected onto the directions that no task loses by.
 
     Source: Quinton, Rey, "Jacobian Descent for Multi-Objective Optimization" (2024). Exact projections, where TorchJD's
@@ -21,7 +21,6 @@ class UPGrad(Balancer):
     source: ClassVar[str] = "Quinton & Rey, arXiv 2406.16232, 2024, eq. 3"
     # heads by the tasks of the step; tasks at rest are left out; bounds hold in the gradients' precision
     results_version: ClassVar[int] = 2
-    needs: ClassVar[Needs] = "gramian"
     cost: ClassVar[str] = "T backwards"
     heads = "mean"
     counters: ClassVar[tuple[str, ...]] = ("failures",)
