@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, nearest
+from mtlscale.data.format.graphs import KEY
 from mtlscale.data.format.table_columns import TableColumn, category_names
 from mtlscale.data.tables.notations import Question
 from mtlscale.data.tables.raw_files import Problems
@@ -92,6 +93,7 @@ class SharedTable:
         self.ask(questions, notes)
         for name in names:
             bad_cells += [(row_names[row], f"is infinite in {name}") for row in infinite_cells(table[name])]
+        bad_cells += self.inputs.bad_molecules(table, row_names)
         rows = self.usable(table, bad_cells, problems, notes, context)
         return self._tables(rows, self._columns(rows.table, names, rows.splits["train"], notes), notes)
 
@@ -252,7 +254,7 @@ class SharedTable:
         notes["features"] = [column.name for column in columns]
         notes["columns"] = [column.as_json() for column in columns]
         train = rows.splits["train"]
-        raw = {column.name: rows.table[column.name] for column in columns}
+        raw = {column.name: rows.table[column.name] for column in columns if column.kind != "smiles"}
         if given_away := perfect_predictors(raw, rows.targets, train):
             notes["perfect_predictors"] = given_away
 
@@ -287,6 +289,8 @@ class SharedTable:
             labels, scaling = scaled_labels(labels, rows.splits["train"])
         counts = tuple(count for column in columns for count in column.counts)
         group = self._group(columns)
+        extras: dict[str, Any] = {"target_scaling": scaling} if scaling else {}
+        extras |= {KEY: column.graph.as_json() for column in columns if column.kind == "smiles"}
         suite = TaskSuite(
             name=self.pipeline,
             tasks=tuple(replace(task, group=group) for task, _ in labels),
@@ -294,7 +298,7 @@ class SharedTable:
             input_kind="vector",
             input_shape=(len(counts),),
             categories=counts if any(counts) else (),
-            extras={"target_scaling": scaling} if scaling else {},
+            extras=extras,
             weighted=bool(self.weight),
         )
         return suite, labels

@@ -52,7 +52,8 @@ class TableFile(Pipeline):
     numbers, true and false, dates (days, and positions in year, week and day), and texts, which are categories; up to
     `most_categories` values of training have codes of their own, more are hashed into `buckets`. Numbers are scaled,
     and empty cells filled with the mean and marked by a column, by the training rows alone; an empty category is a
-    category. A label that is missing is left out of losses and metrics. Targets of regression have mean 0 and variance
+    category. With `smiles`, the input is one column of molecules, which becomes a graph of atoms and bonds for `mpnn`;
+    `most_categories`, `standardise` and the like do nothing. A label that is missing is left out of losses and metrics. Targets of regression have mean 0 and variance
     1 over training, so an RMSE of 1 is that of the mean; exported models predict in the original units. The split is
     random and keeps a row of each class in training, or goes by `group`, `time` or `split_column`.
 
@@ -116,12 +117,14 @@ class TableFile(Pipeline):
     )
     scale_targets: bool = knob(True, later=True, help="targets of regression to mean 0 and variance 1 over training")
     grouped: str = knob("", later=True, help="category column that groups samples for `gauroc` (with `targets`)")
+    smiles: str = knob("", later=True, help="column of molecules as SMILES, the only input then (with `targets`)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_kinds(self.name, self.targets)
         _ = self.row_split  # refuses two rules at once
-        with_targets = ("separator", "group", "time", "split_column", "weight", "scale_targets", "grouped")
+        with_targets = ("separator", "group", "time", "split_column", "weight", "scale_targets", "grouped",
+                        "smiles")  # fmt: skip
         defaults = {name: default for name, (default, _) in self.knobs().items()}
         for option in () if self.targets else with_targets:
             if getattr(self, option) != defaults[option]:
@@ -240,7 +243,8 @@ class TableFile(Pipeline):
     def input_columns(self) -> InputColumns:
         """The inputs of a table with `targets`."""
         return InputColumns(pipeline=self.name, features=self.features, categorical=self.categorical,
-                            most_categories=self.most_categories, buckets=self.buckets)  # fmt: skip
+                            most_categories=self.most_categories, buckets=self.buckets,
+                            smiles=self.smiles)  # fmt: skip
 
     def _prepared_targets(self, source: Path, context: PrepareContext) -> Prepared:
         """Return a table with several targets in each row."""
@@ -250,7 +254,7 @@ class TableFile(Pipeline):
             scale_targets=self.scale_targets, drop_constant=self.constant == "drop", grouped=self.grouped,
             form=self.form,
         )  # fmt: skip
-        if is_large(source):
+        if is_large(source) and not self.smiles:
             return large_table(shared, parts_of(source, self.form), context)
         read = self.read(source)
         self.refuse(read)
