@@ -290,7 +290,8 @@ class SharedTable:
         counts = tuple(count for column in columns for count in column.counts)
         group = self._group(columns)
         extras: dict[str, Any] = {"target_scaling": scaling} if scaling else {}
-        extras |= {KEY: column.graph.as_json() for column in columns if column.kind == "smiles"}
+        if self.inputs.smiles:
+            extras[KEY] = columns[0].graph.as_json()
         suite = TaskSuite(
             name=self.pipeline,
             tasks=tuple(replace(task, group=group) for task, _ in labels),

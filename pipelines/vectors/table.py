@@ -52,10 +52,11 @@ class TableFile(Pipeline):
     numbers, true and false, dates (days, and positions in year, week and day), and texts, which are categories; up to
     `most_categories` values of training have codes of their own, more are hashed into `buckets`. Numbers are scaled,
     and empty cells filled with the mean and marked by a column, by the training rows alone; an empty category is a
-    category. With `smiles`, the input is one column of molecules, which becomes a graph of atoms and bonds for `mpnn`;
-    `most_categories`, `standardise` and the like do nothing. A label that is missing is left out of losses and metrics. Targets of regression have mean 0 and variance
-    1 over training, so an RMSE of 1 is that of the mean; exported models predict in the original units. The split is
-    random and keeps a row of each class in training, or goes by `group`, `time` or `split_column`.
+    category. With `smiles`, the only input is a column of molecules, which become graphs of atoms and bonds for `mpnn`;
+    a row without a molecule cannot be used. A label that is missing is left out of losses and metrics. Targets of
+    regression have mean 0 and variance 1 over training, so an RMSE of 1 is that of the mean; exported models predict in
+    the original units. The split is random and keeps a row of each class in training, or goes by `group`, `time` or
+    `split_column`.
 
     Without `targets`, `task` and `target` name a column each. Features are numbers, or categories where `categorical`
     names them: texts or whole numbers, which become codes in the order of the training rows' values; a value that does
