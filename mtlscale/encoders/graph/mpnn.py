@@ -105,7 +105,7 @@ class MessageRound(nn.Module):
         sent = self.message(states).unflatten(-1, (self.kinds, self.width)).flatten(-3, -2)
         senders, receivers = (memory[name].unsqueeze(-1).expand(*memory[name].shape, self.width)
                               for name in ("senders", "receivers"))  # fmt: skip
-        totals = states.new_zeros(*states.shape[:-2], states.shape[-2] + 1, self.width)
+        totals = sent.new_zeros(*states.shape[:-2], states.shape[-2] + 1, self.width)
         messages = totals.scatter_add(-2, receivers, sent.gather(-2, senders))
         return self._updated(states, messages[..., :-1, :])
 
@@ -118,11 +118,12 @@ class MessageRound(nn.Module):
         senders, receivers = (memory[name].flatten()[kept_edges] for name in ("senders", "receivers"))
         sender = place[graph * count + senders // self.kinds] * self.kinds + senders % self.kinds
 
-        flat = states.flatten(0, 1)
-        kept = flat.index_select(0, kept_nodes)
+        kept = states.flatten(0, 1).index_select(0, kept_nodes)
         sent = self.message(kept).unflatten(-1, (self.kinds, self.width)).flatten(0, 1)
-        messages = torch.zeros_like(kept).index_add(0, place[graph * count + receivers], sent.index_select(0, sender))
-        return flat.index_copy(0, kept_nodes, self._updated(kept, messages)).view_as(states)
+        messages = sent.new_zeros(len(kept), self.width)
+        messages = messages.index_add(0, place[graph * count + receivers], sent.index_select(0, sender))
+        updated = self._updated(kept, messages)
+        return updated.new_zeros(len(place), self.width).index_copy(0, kept_nodes, updated).view_as(states)
 
     def _updated(self, states: Tensor, messages: Tensor) -> Tensor:
         reset, update, candidate = self.of_message(messages).chunk(3, -1)

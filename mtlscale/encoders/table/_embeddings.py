@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data.format.categories import UNKNOWN
+from mtlscale.data.format.graphs import GraphLayout
 from mtlscale.encoders.dropout import Dropout
 from mtlscale.encoders.table.mlp import ACTIVATIONS
 
@@ -29,12 +30,20 @@ def category_counts(name: str, suite: TaskSuite) -> tuple[int, ...]:
     Raises:
         UserError: If the inputs are no table.
     """
+    refuse_molecules(name, suite)
     if suite.input_kind != "vector" or len(suite.input_shape) != 1:
         raise UserError(
             f"{name} reads the columns of a table, {suite.name} has {suite.input_kind} inputs of shape "
             f"{tuple(suite.input_shape)}; choose another encoder"
         )
     return suite.categories or (0,) * suite.input_shape[0]
+
+
+def refuse_molecules(name: str, suite: TaskSuite) -> None:
+    """Raise `UserError` for graphs whose edges are a list: as columns of a table they say nothing."""
+    layout = GraphLayout.of(suite.extras)
+    if layout is not None and layout.edges:
+        raise UserError(f"{name} reads the columns of a table, {suite.name} has molecules; choose mpnn")
 
 
 class ColumnEmbeddings(nn.Module):

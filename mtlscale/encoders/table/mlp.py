@@ -12,6 +12,7 @@ from mtlscale.data.format.categories import OneHot
 from mtlscale.encoders.contract import Encoder, EncoderModule, Memory, StagedModule
 from mtlscale.encoders.dropout import Dropout
 from mtlscale.encoders.pixels import add_pixels, normalised
+from mtlscale.encoders.table._embeddings import refuse_molecules
 
 _LAYERS = 3  # layers of a stage: linear, activation, dropout
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -47,6 +48,7 @@ class MLP(Encoder):
     def build(self, suite: TaskSuite) -> EncoderModule:
         if suite.input_kind not in self.inputs:
             raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
+        refuse_molecules(self.name, suite)
         return MLPModule(suite, self.hidden, ACTIVATIONS[self.activation], self.dropout, self.input_dropout)
 
 
