@@ -58,7 +58,6 @@ class SharedTable:
         split: The rule that splits the rows.
         inputs: The input columns.
         standardise: Whether numbers of the inputs get mean 0 and variance 1.
-        scale_targets: Whether targets of regression do.
         drop_constant: Whether constant inputs are left out; they are refused otherwise.
         grouped: Input column of categories that groups samples for metrics; "": none.
         form: How the table is written.
@@ -72,7 +71,6 @@ class SharedTable:
     split: RowSplit
     inputs: InputColumns
     standardise: bool
-    scale_targets: bool
     drop_constant: bool
     grouped: str = ""
     form: TableFormat = field(default_factory=TableFormat)
@@ -284,9 +282,7 @@ class SharedTable:
         self, rows: UsableRows, columns: Sequence[TableColumn]
     ) -> tuple[TaskSuite, Sequence[tuple[Task, np.ndarray]]]:
         """Return the suite of inputs that are converted like this, and the labels [N] of each task, scaled."""
-        labels, scaling = rows.labels, dict[str, list[float]]()
-        if self.scale_targets:
-            labels, scaling = scaled_labels(labels, rows.splits["train"])
+        labels, scaling = scaled_labels(rows.labels, rows.splits["train"])
         counts = tuple(count for column in columns for count in column.counts)
         group = self._group(columns)
         extras: dict[str, Any] = {"target_scaling": scaling} if scaling else {}

@@ -32,7 +32,6 @@ class TargetsTable(OwnTable):
         100, low=2, high=MOST_CATEGORIES, later=True, help="categories with a code of their own"
     )
     buckets: int = knob(128, low=2, high=MOST_CATEGORIES, later=True, help="codes of a column with more")
-    scale_targets: bool = knob(True, later=True, help="targets of regression to mean 0 and variance 1 over training")
     grouped: str = knob("", later=True, help="category column that groups samples for `gauroc`")
     smiles: str = knob("", later=True, help="column of molecules as SMILES, the only input then")
 
@@ -59,8 +58,7 @@ class TargetsTable(OwnTable):
         shared = SharedTable(
             pipeline=self.name, targets=self.targets, separator=self.separator, id=self.id, weight=self.weight,
             split=self.row_split, inputs=self.input_columns, standardise=self.standardise,
-            scale_targets=self.scale_targets, drop_constant=self.constant == "drop", grouped=self.grouped,
-            form=self.form,
+            drop_constant=self.constant == "drop", grouped=self.grouped, form=self.form,
         )  # fmt: skip
         if is_large(source) and not self.smiles:
             return large_table(shared, parts_of(source, self.form), context)
