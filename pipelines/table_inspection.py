@@ -132,7 +132,8 @@ def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, An
     train = parts.get("train", np.arange(len(table)))
 
     if molecules:
-        read.problems += pipeline.input_columns.bad_molecules(table, rows)
+        bad = pipeline.input_columns.bad_molecules(table)
+        read.problems += [(rows[row], problem) for row, problem in bad.items()]
         reasons |= _beside_molecules(table, [name for name in candidates if name not in (molecules, *reasons)])
     else:
         reasons = _reasons_to_leave_out(table, candidates, labels, train, questions)

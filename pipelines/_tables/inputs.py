@@ -20,7 +20,6 @@ from mtlscale.data.format.table_columns import (
     unseen_count,
 )
 from mtlscale.data.tables.arrow_types import CATEGORY, WEIGHT, declared_kind, is_text
-from mtlscale.data.tables.raw_files import Problems
 from mtlscale.data.tables.smiles import BadSmiles
 from mtlscale.data.tables.table_file import ROW
 from pipelines._tables.text_columns import Use
@@ -99,14 +98,15 @@ class InputColumns:
             notes["left_out"] = dict.fromkeys(left_out, BESIDE_MOLECULES)
         return [self.smiles]
 
-    def bad_molecules(self, table: pa.Table, rows: Sequence[str]) -> Problems:
-        """Return (row, problem) of the rows without a molecule."""
-        problems: Problems = []
-        for row, text in zip(rows, table[self.smiles].to_pylist() if self.smiles else (), strict=False):
+    def bad_molecules(self, table: pa.Table) -> dict[int, str]:
+        """Return position -> problem of the rows without a molecule."""
+        problems: dict[int, str] = {}
+        is_there = bool(self.smiles) and self.smiles in table.column_names
+        for position, text in enumerate(table[self.smiles].to_pylist() if is_there else ()):
             try:
-                molecule_of(self.smiles, text)
+                molecule_of(self.smiles, None if text is None else str(text))
             except BadSmiles as error:
-                problems.append((row, str(error)))
+                problems[position] = str(error)
         return problems
 
     def uses(self, table: pa.Table, names: Sequence[str]) -> dict[str, Use]:

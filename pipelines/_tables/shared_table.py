@@ -91,7 +91,7 @@ class SharedTable:
         self.ask(questions, notes)
         for name in names:
             bad_cells += [(row_names[row], f"is infinite in {name}") for row in infinite_cells(table[name])]
-        bad_cells += self.inputs.bad_molecules(table, row_names)
+        bad_cells += [(row_names[row], problem) for row, problem in self.inputs.bad_molecules(table).items()]
         rows = self.usable(table, bad_cells, problems, notes, context)
         return self._tables(rows, self._columns(rows.table, names, rows.splits["train"], notes), notes)
 

@@ -60,7 +60,7 @@ class TargetsTable(OwnTable):
             split=self.row_split, inputs=self.input_columns, standardise=self.standardise,
             drop_constant=self.constant == "drop", grouped=self.grouped, form=self.form,
         )  # fmt: skip
-        if is_large(source) and not self.smiles:
+        if is_large(source):
             return large_table(shared, parts_of(source, self.form), context)
         read = self.read(source)
         self.refuse(read)

@@ -172,8 +172,14 @@ def fit_category(name: str, column: pa.ChunkedArray, train: Array, most: int, bu
 
 
 def fit_smiles(name: str, column: pa.ChunkedArray) -> TableColumn:
-    """Return the conversion of a column of molecules: their graphs are as large as the largest of all rows."""
-    molecules = [molecule_of(name, text) for text in column.to_pylist()]
+    """Return the conversion of a column of molecules: their graphs are as large as the largest of all rows.
+
+    Cells without a molecule are passed over.
+    """
+    molecules: list[Molecule] = []
+    for text in column.to_pylist():
+        with suppress(BadSmiles):
+            molecules.append(molecule_of(name, text))
     atoms, bonds = (max((len(part) for part in parts), default=0) for parts in (
         [molecule.elements for molecule in molecules], [molecule.bonds for molecule in molecules]))  # fmt: skip
     return TableColumn(name=name, kind="smiles", atoms=atoms, bonds=bonds)
