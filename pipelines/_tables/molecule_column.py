@@ -51,8 +51,10 @@ def assays(table: pa.Table, candidates: Sequence[str]) -> tuple[dict[str, str], 
             reasons[name] = f"holds {column.type}, no classes or numbers"
         elif guess_kind(table, name)[0] == "class":
             counts = np.array([entry["counts"].as_py() for entry in column.drop_null().value_counts()])
-            if len(counts) < 2 or counts.min() < _FEWEST:
-                reasons[name] = "one class" if len(counts) < 2 else f"a class has {counts.min()} rows"
+            if len(counts) < 2:
+                reasons[name] = "always the same"
+            elif counts.min() < _FEWEST:
+                reasons[name] = f"its rarest class has {counts.min()} of {counts.sum()} rows"
             elif is_text(column.type) and len(counts) > FEW_VALUES:
                 reasons[name] = f"{len(counts)} different texts"
     return {name: "auto" for name in candidates if name not in reasons}, reasons

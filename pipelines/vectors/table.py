@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from mtlscale.config import UserError
-from pipelines._tables.own_table import OwnTable
 from pipelines._tables.table_parts import LARGE
-from pipelines._tables.targets_table import TargetsTable
-from pipelines._tables.task_table import TaskTable
 from pipelines.contract import PrepareContext, Prepared
+from pipelines.vectors._own_table import OwnTable
+from pipelines.vectors._targets_table import TargetsTable
+from pipelines.vectors._task_table import TaskColumnTable
 
 
-class TableFile(TaskTable, TargetsTable):
+class TableFile(TaskColumnTable, TargetsTable):
     """Table, one row per sample: several targets in each row, or one target and a column that names the row's task.
 
     The file is CSV, TSV, Parquet or ARFF, text files also packed with gzip, or a set of the `datasets` library.
@@ -51,7 +51,7 @@ class TableFile(TaskTable, TargetsTable):
         super().__post_init__()
         other, mend = TargetsTable, "goes with `targets`; name the target columns there"
         if self.targets:
-            other, mend = TaskTable, "does not go with `targets`, which name every task; drop one"
+            other, mend = TaskColumnTable, "does not go with `targets`, which name every task; drop one"
         for option, (default, _) in other.knobs().items():
             if option not in OwnTable.knobs() and getattr(self, option) != default:
                 raise UserError(f"table: `{option}` {mend}")

@@ -8,13 +8,13 @@ from typing import Any
 from mtlscale.config import knob
 from pipelines._tables.inputs import InputColumns
 from pipelines._tables.large_table import large_table
-from pipelines._tables.own_table import OwnTable
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import SharedTable
 from pipelines._tables.table_parts import is_large, parts_of
 from pipelines._tables.targets import check_kinds
-from pipelines._tables.task_table import MOST_CATEGORIES
 from pipelines.contract import PrepareContext, Prepared
+from pipelines.vectors._own_table import OwnTable
+from pipelines.vectors._task_table import MOST_CATEGORIES
 
 
 class TargetsTable(OwnTable):

@@ -18,15 +18,15 @@ from mtlscale.data.tables.notations import Question
 from mtlscale.data.tables.table_file import ROW, TableRead
 from pipelines._steps.features import Vectors, random_split, seen_inputs, standardised, vector_tables
 from pipelines._tables.inputs import no_input
-from pipelines._tables.own_table import OwnTable
 from pipelines._tables.text_columns import Use, read_texts, refuse_questions
 from pipelines.contract import PrepareContext, Prepared
+from pipelines.vectors._own_table import OwnTable
 
 MOST_CLASSES = 1000
 MOST_CATEGORIES = 10_000  # categories of a column, at most
 
 
-class TaskTable(OwnTable):
+class TaskColumnTable(OwnTable):
     """Base of the settings of a table with a column of tasks."""
 
     task: str = knob("task", help="column that names the task")
