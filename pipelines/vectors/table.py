@@ -49,9 +49,10 @@ class TableFile(TaskColumnTable, TargetsTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        other, mend = TargetsTable, "goes with `targets`; name the target columns there"
+        other: type[OwnTable] = TaskColumnTable if self.targets else TargetsTable
+        mend = "goes with `targets`; name the target columns there"
         if self.targets:
-            other, mend = TaskColumnTable, "does not go with `targets`, which name every task; drop one"
+            mend = "does not go with `targets`, which name every task; drop one"
         for option, (default, _) in other.knobs().items():
             if option not in OwnTable.knobs() and getattr(self, option) != default:
                 raise UserError(f"table: `{option}` {mend}")
