@@ -118,8 +118,11 @@ def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, An
         kinds, reasons = assays(read.table, [name for name in free if name != molecules])
         raw.warnings.append(f"the targets are guessed: all columns beside the molecules in {molecules!r} that may be; "
                             "name yours by --targets")  # fmt: skip
-    kinds = kinds or _guessed_targets(raw, source, [name for name in free if name != molecules])
-    _check_there(columns, [*kinds, *roles])
+        if not kinds:
+            raise UserError(f"table: no column beside the molecules in {molecules!r} may be a target; name one by "
+                            "--targets")  # fmt: skip
+    kinds = kinds or _guessed_targets(raw, source, free)
+    _check_there(columns, [*kinds, *roles, *([molecules] if molecules else [])])
     pipeline = _built(kinds, raw.options)
 
     rows = [f"row {row + 1}" for row in read.table[ROW].to_pylist()]

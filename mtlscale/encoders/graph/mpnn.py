@@ -123,7 +123,7 @@ class MessageRound(nn.Module):
         messages = sent.new_zeros(len(kept), self.width)
         messages = messages.index_add(0, place[graph * count + receivers], sent.index_select(0, sender))
         updated = self._updated(kept, messages)
-        return updated.new_zeros(len(place), self.width).index_copy(0, kept_nodes, updated).view_as(states)
+        return updated.new_zeros(len(place), self.width).index_add(0, kept_nodes, updated).view_as(states)
 
     def _updated(self, states: Tensor, messages: Tensor) -> Tensor:
         reset, update, candidate = self.of_message(messages).chunk(3, -1)
