@@ -22,6 +22,7 @@ from mtlscale.data.format.molecules import fingerprint, molecule_layout, molecul
 from mtlscale.data.readers.prepared import read_ids
 from mtlscale.data.tables.smiles import AROMATIC, DOUBLE, ELEMENTS, QUADRUPLE, SINGLE, BadSmiles, read_smiles
 from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.execution.preparing.starter_settings import METHODS, starter_methods
 from mtlscale.inference import export, load_model
 from pipelines.table_inspection import inspect_table
 
@@ -189,6 +190,18 @@ def test_inspect_takes_the_molecules_as_input_and_the_assays_as_targets(name: st
     assert chosen.options["targets"] == {"size": "regression"} and chosen.options["smiles"] == "smiles"
     by_hand = inspect_table(tmp_path / name, ["SR-B"], {"features": ["size"]})
     assert "smiles" not in by_hand.options
+
+
+def test_molecules_alone_have_no_target(tmp_path: Path) -> None:
+    molecules()[["smiles"]].to_csv(tmp_path / "alone.csv", index=False)
+    with pytest.raises(UserError, match="no column beside the molecules in 'smiles' may be a target; name one by"):
+        inspect_table(tmp_path / "alone.csv", [], {})
+
+
+def test_many_assays_begin_with_methods_that_take_no_network_each() -> None:
+    assert starter_methods(12, graphs=True) == list(METHODS) == starter_methods(40)
+    assert starter_methods(27, graphs=True) == [method for method in METHODS if method != "stl"]
+    assert starter_methods(617, graphs=True) == ["equal", "uncertainty"]
 
 
 def test_words_are_no_molecules(tmp_path: Path) -> None:
