@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data.format.categories import UNKNOWN
-from mtlscale.data.format.graphs import GraphLayout
 from mtlscale.encoders.dropout import Dropout
-from mtlscale.encoders.table.mlp import ACTIVATIONS
+from mtlscale.encoders.table.mlp import ACTIVATIONS, refuse_molecules
 
 STANDARD_DEVIATION = 0.01  # of the components of a category's vector, as in the released code of AITM
 DIMENSIONS_HELP = "size of the vectors; 0: 6·n^(1/4) for a column of n categories"
@@ -37,13 +36,6 @@ def category_counts(name: str, suite: TaskSuite) -> tuple[int, ...]:
             f"{tuple(suite.input_shape)}; choose another encoder"
         )
     return suite.categories or (0,) * suite.input_shape[0]
-
-
-def refuse_molecules(name: str, suite: TaskSuite) -> None:
-    """Raise `UserError` for graphs whose edges are a list: as columns of a table they say nothing."""
-    layout = GraphLayout.of(suite.extras)
-    if layout is not None and layout.edges:
-        raise UserError(f"{name} reads the columns of a table, {suite.name} has molecules; choose mpnn")
 
 
 class ColumnEmbeddings(nn.Module):
