@@ -46,7 +46,7 @@ def members(path: Path) -> list[Member]:
                 kind = _member_type(member)
                 entries.append(Member(member.name, member.offset_data, member.size, int(member.mtime), kind))
                 archive.members.clear()  # type: ignore[attr-defined] # it keeps all: half a gigabyte for a million
-            file.seek(archive.offset)  # type: ignore[attr-defined]
+            file.seek(archive.offset)
             if any(file.read(_BLOCK)):  # `tarfile` takes a damaged header for the end
                 raise tarfile.ReadError(f"the header behind {len(entries)} members is damaged")
         return entries

@@ -28,8 +28,8 @@ def molecule_column(table: pa.Table, candidates: Sequence[str]) -> str:
         if not is_text(table[name].type):
             continue
         values = table[name].drop_null()
-        rows = np.unique(np.linspace(0, len(values) - 1, _SAMPLE).astype(int)) if len(values) else []
-        texts = [text.strip() for text in values.take(pa.array(rows, pa.int64())).to_pylist() if text.strip()]
+        rows = np.unique(np.linspace(0, max(0, len(values) - 1), _SAMPLE).astype(int))[: len(values)]
+        texts = [text.strip() for text in values.take(pa.array(rows)).to_pylist() if text.strip()]
         if not texts:
             continue
         share = float(np.mean([_is_smiles(text) for text in texts]))
