@@ -192,6 +192,15 @@ def test_inspect_takes_the_molecules_as_input_and_the_assays_as_targets(name: st
     assert "smiles" not in by_hand.options
 
 
+def test_many_assays_that_are_hardly_measured_are_one_line(tmp_path: Path) -> None:
+    labels = [np.nan] * (200 - 6) + [0.0, 1.0] * 3
+    frame = molecules(200)[["smiles", "SR-B"]].assign(**{f"assay{number}": labels for number in range(6)})
+    frame.to_csv(tmp_path / "sparse.csv", index=False)
+    report = inspect_table(tmp_path / "sparse.csv", [], {})
+    lines = [warning for warning in report.warnings if "have a label in less than 5% of the rows" in warning]
+    assert len(lines) == 1 and lines[0].startswith("6 targets") and len(report.options["targets"]) == 7
+
+
 def test_molecules_alone_have_no_target(tmp_path: Path) -> None:
     molecules()[["smiles"]].to_csv(tmp_path / "alone.csv", index=False)
     with pytest.raises(UserError, match="no column beside the molecules in 'smiles' may be a target; name one by"):
