@@ -143,7 +143,13 @@ class Readout(nn.Module):
         self.layer = nn.Linear(width, width)
 
     def forward(self, states: Tensor, memory: Memory) -> Tensor:
-        gates = self.gate(torch.cat([states, memory["first"]], -1)).sigmoid()
-        total = (gates * self.value(states) * memory["nodes"]).sum(-2)
+        if "kept_nodes" in memory:
+            kept_nodes, count = memory["kept_nodes"], states.shape[-2]
+            kept, first = (part.flatten(0, 1).index_select(0, kept_nodes) for part in (states, memory["first"]))
+            read = self.gate(torch.cat([kept, first], -1)).sigmoid() * self.value(kept)
+            total = read.new_zeros(len(states), read.shape[-1]).index_add(0, kept_nodes // count, read)
+        else:
+            gates = self.gate(torch.cat([states, memory["first"]], -1)).sigmoid()
+            total = (gates * self.value(states) * memory["nodes"]).sum(-2)
         features: Tensor = self.layer(total).relu()
         return features
