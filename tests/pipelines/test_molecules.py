@@ -172,6 +172,14 @@ def test_other_columns_are_left_out(tmp_path: Path) -> None:
     assert data.manifest.notes["left_out"] == {"weight": "the molecule is the input"}
 
 
+def test_a_split_may_lack_a_class(tmp_path: Path) -> None:
+    frame = molecules().assign(rare=[1.0, *[0.0] * (ROWS - 1)])
+    data = ready(frame, tmp_path, targets={"rare": "class", "size": "regression"})
+    counts = data.manifest.class_counts["rare"]
+    assert counts["train"]["1"] == 1 and counts["val"]["1"] == counts["test"]["1"] == 0
+    assert data.suite.tasks[0].metrics == ("accuracy", "f1")
+
+
 # -- from the file to predictions ----------------------------------------------------------------------------------
 
 
