@@ -19,7 +19,8 @@ from mtlscale.data.tables.raw_files import Problems, is_hidden
 from mtlscale.data.tables.table_file import ROW, TableRead, read_table
 from pipelines._formats.hub_table import SPLIT_COLUMN, read_hub_table
 from pipelines._images.picture_checks import picture_lines
-from pipelines._tables.inputs import infinite_cells, input_kind, no_input
+from pipelines._tables.inputs import BESIDE_MOLECULES, infinite_cells, input_kind, no_input
+from pipelines._tables.molecule_column import assays, molecule_column
 from pipelines._tables.neighbours import labels_beside, neighbour_lines
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.suspicions import duplicates, near_predictors, perfect_predictors, row_names
@@ -43,7 +44,7 @@ class ColumnReport:
     Attributes:
         name: The column.
         role: `input`, `target`, `left out`, or the option that names it.
-        kind: `number`, `date`, `category`, or the kind of a target.
+        kind: `number`, `date`, `category`, `smiles`, or the kind of a target.
         reason: The reason for the role and the kind; "" where there is nothing to say.
         distinct: The number of different values.
         empty: The number of empty cells.
@@ -106,10 +107,22 @@ def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, An
     roles = {name: role for role in ("id", "weight", "group", "time", "split_column")
              if (name := getattr(pipeline, role))}  # fmt: skip
     columns = [name for name in read.table.column_names if name != ROW]
-    kinds = chosen_targets(targets, [name for name in columns if name not in roles])
-    if not kinds:
-        kinds = _guessed_targets(raw, source, [name for name in columns if name not in roles])
-    _check_there(columns, [*kinds, *roles])
+    free = [name for name in columns if name not in roles]
+    kinds = chosen_targets(targets, free)
+    molecules = pipeline.smiles
+    if not molecules and not pipeline.features:
+        molecules = molecule_column(read.table, [name for name in free if name not in kinds])
+        raw.options |= {"smiles": molecules} if molecules else {}
+    reasons: dict[str, str] = {}
+    if molecules and not kinds:
+        kinds, reasons = assays(read.table, [name for name in free if name != molecules])
+        raw.warnings.append(f"the targets are guessed: all columns beside the molecules in {molecules!r} that may be; "
+                            "name yours by --targets")  # fmt: skip
+        if not kinds:
+            raise UserError(f"table: no column beside the molecules in {molecules!r} may be a target; name one by "
+                            "--targets")  # fmt: skip
+    kinds = kinds or _guessed_targets(raw, source, free)
+    _check_there(columns, [*kinds, *roles, *([molecules] if molecules else [])])
     pipeline = _built(kinds, raw.options)
 
     rows = [f"row {row + 1}" for row in read.table[ROW].to_pylist()]
@@ -121,7 +134,12 @@ def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, An
     parts = _split(pipeline.row_split, table, ids, labels, raw.warnings)
     train = parts.get("train", np.arange(len(table)))
 
-    reasons = _reasons_to_leave_out(table, candidates, labels, train, questions)
+    if molecules:
+        bad = pipeline.input_columns.bad_molecules(table)
+        read.problems += [(rows[row], problem) for row, problem in bad.items()]
+        reasons |= _beside_molecules(table, [name for name in candidates if name not in (molecules, *reasons)])
+    else:
+        reasons = _reasons_to_leave_out(table, candidates, labels, train, questions)
     chosen = [name for name in pipeline.features or candidates if name not in reasons or name in pipeline.features]
     if not chosen:
         raw.warnings.append("no column is left as an input; name some by --option features=[…]")
@@ -130,7 +148,7 @@ def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, An
         _column(table, name, kinds, roles, chosen, reasons, pipeline) for name in table.column_names if name != ROW
     ]
     shown_kinds = {report.name: report.kind for report in reports}
-    inputs = {name: table[name] for name in chosen if input_kind(table[name].type) is not None}
+    inputs = {name: table[name] for name in chosen if name != molecules and input_kind(table[name].type) is not None}
     raw.warnings += [f"column {name!r} gives {what} nearly away; leave it out if it is not known beforehand"
                      for name, what in near_predictors(inputs, labels, train).items()]  # fmt: skip
     raw.warnings += target_warnings("table", table, labels, parts, rows)
@@ -139,7 +157,7 @@ def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, An
     raw.warnings += neighbour_lines(source)
 
     suggested: dict[str, Any] = {**raw.options, "targets": {label.column: label.kind for label in labels}}
-    if reasons and not pipeline.features:
+    if reasons and not pipeline.features and not molecules:
         suggested["features"] = chosen
     suggested.setdefault("constant", "drop")
     return SourceReport("table", suggested, len(table), reports, _sizes(parts), raw.warnings)
@@ -287,6 +305,12 @@ def _reasons_to_leave_out(
     return reasons
 
 
+def _beside_molecules(table: pa.Table, names: Sequence[str]) -> dict[str, str]:
+    """Return column -> the reason why it is no input beside molecules."""
+    rows = {name: row_names(name, table[name]) for name in names}
+    return {name: f"seems to name the rows: {reason}" if reason else BESIDE_MOLECULES for name, reason in rows.items()}
+
+
 def _column(
     table: pa.Table,
     name: str,
@@ -298,7 +322,7 @@ def _column(
 ) -> ColumnReport:
     column, entry = table[name], table.schema.field(name)
     kind = input_kind(entry.type) or str(entry.type)
-    if pipeline is not None and kind in ("number", "date"):
+    if pipeline is not None and (kind in ("number", "date") or name == pipeline.smiles):
         kind = pipeline.input_columns.kind(entry)
     reason, role = reasons.get(name, ""), INPUT if name in chosen else LEFT_OUT
     if name in targets:

@@ -105,6 +105,23 @@ def test_molecules_as_graphs(command: Command, shared_data: Path, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.parametrize(("name", "tasks"), [("tox21", 12), ("sider", 27)])
+def test_assays_of_molecules(command: Command, shared_data: Path, tmp_path: Path, name: str, tasks: int) -> None:
+    shown = command("mtlscale", "inspect", shared_data / "molecules" / f"{name}.csv.gz", "--write", f"{name}.yaml")
+    assert "smiles" in shown and "2 different whole numbers" in shown
+    written = yaml.safe_load((tmp_path / f"{name}.yaml").read_text())
+    kinds = written["datasets"][0]["options"]["targets"].values()
+    assert len(kinds) == tasks and set(kinds) == {"class"} and written["model"]["encoder"]["name"] == "mpnn"
+    command("mtlscale", "run", f"{name}.yaml", "--set", "seeds=[0]", "--set", "training.epochs=3",
+            "--set", "methods=[equal, uncertainty]", "--set", "baseline=equal")  # fmt: skip
+    rows = leaderboard(tmp_path, name)
+    assert set(rows.index) == {"equal", "uncertainty", "constant", "linear"}
+    aurocs = rows[[column for column in rows if str(column).endswith(".auroc")]].mean(1)
+    assert aurocs["linear"] > 60 > aurocs["constant"] and aurocs["equal"] > 52
+
+
+@pytest.mark.slow
+@pytest.mark.ray
 def test_six_labels_of_music(command: Command, shared_data: Path, tmp_path: Path) -> None:
     raw = shared_data / "multilabel" / "emotions-train.arff.gz"
     labels = "amazed-suprised,happy-pleased,relaxing-calm,quiet-still,sad-lonely,angry-aggresive"

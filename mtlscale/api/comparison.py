@@ -50,7 +50,7 @@ def compare(
         name: The name of the experiment, of which one home has one for each table; default: `comparison-` and the first
             letters of a hash of the table.
         targets: Target column -> `class`, `regression` or `multilabel`; others are guessed from their values.
-        options: Options of the data set `table`, such as `group` or `categorical`.
+        options: Options of the data set `table`, such as `group`, `categorical`, or `smiles` for molecules.
         seeds: Seeds of initialisation and sample order.
         home: The home folder; default `$MTLSCALE_HOME`, else `./outputs`.
         sinks: Whoever takes the events, each an object with `take(event)`.
@@ -76,6 +76,7 @@ def compare(
     dataset = {"name": "table", "label": chosen_name, "source": str(source), "options": options_of_table}
 
     pipeline = build("datasets", "table", options_of_table, "compare: options")
+    graphs = bool(pipeline.smiles)
     train = round(len(table) * (1 - pipeline.test) * (1 - pipeline.validation))
     experiment = experiment_from(
         {
@@ -83,9 +84,9 @@ def compare(
             "datasets": [dataset],
             "methods": [methods] if isinstance(methods, str) else list(methods),
             "seeds": list(seeds) if isinstance(seeds, Iterable) and not isinstance(seeds, str) else seeds,
-            "model": {"encoder": starter_encoder(images=False)},
+            "model": {"encoder": starter_encoder(images=False, graphs=graphs)},
             **settings,
-            "training": starter_training(train, images=False) | dict(settings.get("training", {})),
+            "training": starter_training(train, images=False, graphs=graphs) | dict(settings.get("training", {})),
         },
         "compare",
     )

@@ -8,7 +8,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from mtlscale.data.format.table_columns import EMPTY, TableColumn, by_kind, distinct_names, has_times, numbers_of
+from mtlscale.data.format.table_columns import (
+    EMPTY,
+    TableColumn,
+    by_kind,
+    distinct_names,
+    fit_smiles,
+    has_times,
+    numbers_of,
+)
 
 _SKETCH = 2048  # smallest hashes that are kept: more different values are estimated within about two per cent
 _HASHES = 2.0**64
@@ -19,7 +27,7 @@ class ColumnSums:
     """The sums of some training rows of a column.
 
     Attributes:
-        kind: `number`, `date` or `category`.
+        kind: `number`, `date`, `category` or `smiles`.
         rows: Number of rows.
         present: Number of those with a value.
         mean: Mean of each part of a number or date over them.
@@ -29,6 +37,8 @@ class ColumnSums:
         times: Whether some date has a time of the day.
         names: Different categories; too many are cut off.
         hashes: The smallest hashes of different categories, at most `_SKETCH`, those outside training included.
+        atoms: The most atoms of a molecule, those outside training included.
+        bonds: The most bonds of one.
     """
 
     kind: str
@@ -41,6 +51,8 @@ class ColumnSums:
     times: bool = False
     names: frozenset[str] = frozenset()
     hashes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+    atoms: int = 0
+    bonds: int = 0
 
     def merged(self, other: ColumnSums) -> ColumnSums:
         """Return the sums of these rows and others, by Chan, Golub and LeVeque's formula."""
@@ -58,12 +70,14 @@ class ColumnSums:
             self.times or other.times,
             self.names | other.names,
             np.union1d(self.hashes, other.hashes)[:_SKETCH],
+            max(self.atoms, other.atoms),
+            max(self.bonds, other.bonds),
         )
 
     @property
     def constant(self) -> bool:
         """Whether no two rows differ."""
-        if self.kind == "category":
+        if self.kind in ("category", "smiles"):
             return len(self.names) < 2
         return self.present == 0 or (self.present == self.rows and self.least == self.most)
 
@@ -75,7 +89,9 @@ class ColumnSums:
         return round((_SKETCH - 1) * _HASHES / float(self.hashes[-1]))
 
     def fitted(self, name: str, most_categories: int, buckets: int) -> TableColumn:
-        """Return the conversion of the column, as `fit_number` and `fit_category` do."""
+        """Return the conversion of the column, as `fit_number`, `fit_category` and `fit_smiles` do."""
+        if self.kind == "smiles":
+            return TableColumn(name=name, kind="smiles", atoms=self.atoms, bonds=self.bonds)
         if self.kind == "category":
             if len(self.names) > most_categories:
                 return TableColumn(name=name, kind="hash", buckets=buckets)
@@ -91,8 +107,8 @@ class ColumnSums:
 
     def scale(self, column: TableColumn) -> tuple[list[float], list[float]]:
         """Return the mean and deviation of each column of the vector, 0 and 1 for codes; empty cells are filled."""
-        if column.kind in ("category", "hash"):
-            return [0.0], [1.0]
+        if column.kind in ("category", "hash", "smiles"):
+            return [0.0] * len(column.counts), [1.0] * len(column.counts)
         mean, variance = self.mean[: self._parts], self.squares[: self._parts] / self.rows
         if column.indicator:
             empty = 1 - self.present / self.rows
@@ -112,10 +128,14 @@ def sums_of(column: pa.ChunkedArray, train: np.ndarray, kind: str, most_categori
     Args:
         column: All rows of the part.
         train: The positions of its training rows.
-        kind: `number`, `date` or `category`.
+        kind: `number`, `date`, `category` or `smiles`.
         most_categories: The number of categories from which more need not be known by name.
     """
     nothing = np.zeros(1)
+    if kind == "smiles":
+        largest, texts = fit_smiles("", column), frozenset(column.take(pa.array(train)).unique().to_pylist()[:2])
+        return ColumnSums(kind, len(train), len(train), nothing, nothing, names=texts, atoms=largest.atoms,
+                          bonds=largest.bonds)  # fmt: skip
     if kind == "category":
         names, positions = distinct_names(column)
         in_train = np.unique(positions[train])[: most_categories + 1]

@@ -11,23 +11,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import UserError, nearest
-from mtlscale.data.format.table_columns import TableColumn, fit_category, fit_number, unseen_count
+from mtlscale.data.format.table_columns import (
+    TableColumn,
+    fit_category,
+    fit_number,
+    fit_smiles,
+    molecule_of,
+    unseen_count,
+)
 from mtlscale.data.tables.arrow_types import CATEGORY, WEIGHT, declared_kind, is_text
+from mtlscale.data.tables.smiles import BadSmiles
 from mtlscale.data.tables.table_file import ROW
 from pipelines._tables.text_columns import Use
 
+BESIDE_MOLECULES = "the molecule is the input"
 _EXACT = 2.0**53  # whole floats from here on lose digits
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputColumns:
-    """The inputs of a table, as its options describe them."""
+    """The inputs of a table, as its options describe them: the column of `smiles`, if there is one, or all others."""
 
     pipeline: str
     features: tuple[str, ...]
     categorical: tuple[str, ...]
     most_categories: int
     buckets: int
+    smiles: str = ""
 
     def names(self, table: pa.Table, roles: Sequence[str], notes: dict[str, Any]) -> list[str]:
         """Return the input columns; `UserError` if a named one is missing, is a target, or cannot be an input.
@@ -39,6 +49,8 @@ class InputColumns:
             notes: Notes on the set, extended by the columns that are left out.
         """
         available = [name for name in table.column_names if name != ROW]
+        if self.smiles:
+            return self._molecules(table, available, roles, notes)
         named = list(self.features) or [name for name in available if name not in roles]
         left_out = {name: reason for name in named if name in available and
                     (reason := no_input(table.schema.field(name), named=bool(self.features)))}  # fmt: skip
@@ -65,13 +77,47 @@ class InputColumns:
                 )
         return names
 
+    def _molecules(
+        self, table: pa.Table, available: Sequence[str], roles: Sequence[str], notes: dict[str, Any]
+    ) -> list[str]:
+        """Return the column of molecules, which is the only input."""
+        column = f"column {self.smiles!r} of `smiles`"
+        if self.smiles not in available:
+            raise UserError(f"{self.pipeline}: there is no column {self.smiles!r}; {nearest(self.smiles, available)}; "
+                            "correct `smiles`")  # fmt: skip
+        if self.smiles in roles:
+            raise UserError(f"{self.pipeline}: {column} has another role; drop one")
+        for option, listed in (("features", self.features), ("categorical", self.categorical)):
+            if others := [name for name in listed if name != self.smiles or option == "categorical"]:
+                raise UserError(f"{self.pipeline}: {column} is the only input, `{option}` has {others[0]!r}; drop "
+                                f"`{option}`, or `smiles`")  # fmt: skip
+        if not is_text(table[self.smiles].type):
+            raise UserError(f"{self.pipeline}: {column} holds {table[self.smiles].type}, no texts; name another one")
+
+        if left_out := [name for name in available if name not in (self.smiles, *roles)]:
+            notes["left_out"] = dict.fromkeys(left_out, BESIDE_MOLECULES)
+        return [self.smiles]
+
+    def bad_molecules(self, table: pa.Table) -> dict[int, str]:
+        """Return position -> problem of the rows without a molecule."""
+        problems: dict[int, str] = {}
+        is_there = bool(self.smiles) and self.smiles in table.column_names
+        for position, text in enumerate(table[self.smiles].to_pylist() if is_there else ()):
+            try:
+                molecule_of(self.smiles, None if text is None else str(text))
+            except BadSmiles as error:
+                problems[position] = str(error)
+        return problems
+
     def uses(self, table: pa.Table, names: Sequence[str]) -> dict[str, Use]:
         """Return the inputs whose texts may be numbers or dates: those that nobody calls categories."""
         return {name: "input" for name in names if self.kind(table.schema.field(name)) == "category"
                 and name not in self.categorical and declared_kind(table.schema.field(name)) != CATEGORY}  # fmt: skip
 
     def kind(self, field: pa.Field) -> str:
-        """Return what an input becomes: number, date or category."""
+        """Return what an input becomes: number, date, category or smiles."""
+        if self.smiles and field.name == self.smiles:
+            return "smiles"
         if field.name in self.categorical or declared_kind(field) == CATEGORY:
             return "category"
         return input_kind(field.type) or "category"
@@ -81,7 +127,9 @@ class InputColumns:
         columns = []
         for name in names:
             kind = self.kind(table.schema.field(name))
-            if kind == "category":
+            if kind == "smiles":
+                columns.append(fit_smiles(name, table[name]))
+            elif kind == "category":
                 columns.append(fit_category(name, table[name], train, self.most_categories, self.buckets))
             else:
                 columns.append(fit_number(name, table[name], train, "date" if kind == "date" else "number"))

@@ -26,7 +26,7 @@ from mtlscale.data.tables.table_file import ROW, no_row
 from pipelines._engine.map_jobs import results_of
 from pipelines._steps.features import lists, scaling
 from pipelines._tables.column_sums import ColumnSums, sums_of
-from pipelines._tables.inputs import infinite_cells
+from pipelines._tables.inputs import InputColumns, infinite_cells
 from pipelines._tables.shared_table import SharedTable, UsableRows
 from pipelines._tables.suspicions import perfect_predictors
 from pipelines._tables.table_parts import RawPart, TablePart, TableParts, check_encoding, typed
@@ -61,12 +61,14 @@ class PartSummary:
         rows: Number of its rows, bad ones included.
         texts: Column -> what is known of its texts.
         infinite: Column -> rows with an infinite number.
+        no_molecules: Row without a molecule -> problem.
     """
 
     raw: RawPart
     rows: int
     texts: dict[str, TextSummary]
     infinite: dict[str, list[int]]
+    no_molecules: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def large_table(shared: SharedTable, parts: TableParts, context: PrepareContext)
     roles = shared.roles(parts.columns)
     if parts.layout is not None and parts.layout.question:
         raise UserError(f"{parts.where}: {parts.layout.question}")
-    summaries = _each(partial(_summary, parts), [PartJob(part) for part in parts.parts], context, "read")
+    summaries = _each(partial(_summary, parts, shared.inputs), [PartJob(part) for part in parts.parts], context, "read")
     _check_rows(parts, summaries)
     firsts = np.cumsum([0, *(summary.rows for summary in summaries)])
     lines = [summary.raw.lines for summary in summaries if summary.raw.lines is not None]
@@ -140,13 +142,14 @@ def _numbered(function: Callable[[PartJob], Any], job: tuple[int, PartJob]) -> _
     return _Done(job[0], function(job[1]))
 
 
-def _summary(parts: TableParts, job: PartJob) -> PartSummary:
+def _summary(parts: TableParts, inputs: InputColumns, job: PartJob) -> PartSummary:
     raw = parts.read(job.part)
     table, numbers = raw.table, raw.numbers
     infinite = {name: [numbers[row] for row in infinite_cells(table[name])] for name in table.column_names}
     texts = {name: summary_of(table[name], parts.form, numbers) for name in table.column_names}
+    no_molecules = {numbers[row]: problem for row, problem in inputs.bad_molecules(table).items()}
     without_rows = replace(raw, table=table.schema.empty_table())
-    return PartSummary(without_rows, len(table) + len(raw.bad_rows), texts, infinite)
+    return PartSummary(without_rows, len(table) + len(raw.bad_rows), texts, infinite, no_molecules)
 
 
 def _check_rows(parts: TableParts, summaries: Sequence[PartSummary]) -> None:
@@ -171,6 +174,8 @@ def _readings(
         for first, summary in zip(firsts, summaries, strict=False):
             rows = summary.infinite.get(name, ())
             bad_cells += [(f"row {first + row + 1}", f"is infinite in {name}") for row in rows]
+    for first, summary in zip(firsts, summaries, strict=False):
+        bad_cells += [(f"row {first + row + 1}", problem) for row, problem in summary.no_molecules.items()]
 
     readings, questions = {}, {}
     for name, use in shared.uses(empty, names).items():
@@ -247,7 +252,7 @@ def _prepared(
     suite, labels = shared.suite(rows, columns)
     scales = [totals[column.name].scale(column) for column in columns]
     means, deviations = (list(chain.from_iterable(scale[part] for scale in scales)) for part in (0, 1))
-    if shared.standardise and not all(column.kind in ("category", "hash") for column in columns):
+    if shared.standardise and not all(column.kind in ("category", "hash", "smiles") for column in columns):
         notes["standardised"] = scaling(means, deviations)
     else:
         means, deviations = [0.0] * len(means), [1.0] * len(deviations)

@@ -86,7 +86,6 @@ class NamedTable(Pipeline):
                 pipeline=self.name, features=(), categorical=categorical, most_categories=10_000, buckets=10_000
             ),
             standardise=True,
-            scale_targets=True,
             drop_constant=True,
             grouped=self.grouped,
         )

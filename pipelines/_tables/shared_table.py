@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, nearest
+from mtlscale.data.format.graphs import KEY
 from mtlscale.data.format.table_columns import TableColumn, category_names
 from mtlscale.data.tables.notations import Question
 from mtlscale.data.tables.raw_files import Problems
@@ -57,7 +58,6 @@ class SharedTable:
         split: The rule that splits the rows.
         inputs: The input columns.
         standardise: Whether numbers of the inputs get mean 0 and variance 1.
-        scale_targets: Whether targets of regression do.
         drop_constant: Whether constant inputs are left out; they are refused otherwise.
         grouped: Input column of categories that groups samples for metrics; "": none.
         form: How the table is written.
@@ -71,7 +71,6 @@ class SharedTable:
     split: RowSplit
     inputs: InputColumns
     standardise: bool
-    scale_targets: bool
     drop_constant: bool
     grouped: str = ""
     form: TableFormat = field(default_factory=TableFormat)
@@ -92,6 +91,7 @@ class SharedTable:
         self.ask(questions, notes)
         for name in names:
             bad_cells += [(row_names[row], f"is infinite in {name}") for row in infinite_cells(table[name])]
+        bad_cells += [(row_names[row], problem) for row, problem in self.inputs.bad_molecules(table).items()]
         rows = self.usable(table, bad_cells, problems, notes, context)
         return self._tables(rows, self._columns(rows.table, names, rows.splits["train"], notes), notes)
 
@@ -252,7 +252,7 @@ class SharedTable:
         notes["features"] = [column.name for column in columns]
         notes["columns"] = [column.as_json() for column in columns]
         train = rows.splits["train"]
-        raw = {column.name: rows.table[column.name] for column in columns}
+        raw = {column.name: rows.table[column.name] for column in columns if column.kind != "smiles"}
         if given_away := perfect_predictors(raw, rows.targets, train):
             notes["perfect_predictors"] = given_away
 
@@ -282,11 +282,12 @@ class SharedTable:
         self, rows: UsableRows, columns: Sequence[TableColumn]
     ) -> tuple[TaskSuite, Sequence[tuple[Task, np.ndarray]]]:
         """Return the suite of inputs that are converted like this, and the labels [N] of each task, scaled."""
-        labels, scaling = rows.labels, dict[str, list[float]]()
-        if self.scale_targets:
-            labels, scaling = scaled_labels(labels, rows.splits["train"])
+        labels, scaling = scaled_labels(rows.labels, rows.splits["train"])
         counts = tuple(count for column in columns for count in column.counts)
         group = self._group(columns)
+        extras: dict[str, Any] = {"target_scaling": scaling} if scaling else {}
+        if self.inputs.smiles:
+            extras[KEY] = columns[0].graph.as_json()
         suite = TaskSuite(
             name=self.pipeline,
             tasks=tuple(replace(task, group=group) for task, _ in labels),
@@ -294,7 +295,7 @@ class SharedTable:
             input_kind="vector",
             input_shape=(len(counts),),
             categories=counts if any(counts) else (),
-            extras={"target_scaling": scaling} if scaling else {},
+            extras=extras,
             weighted=bool(self.weight),
         )
         return suite, labels

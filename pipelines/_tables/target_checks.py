@@ -32,10 +32,16 @@ def target_warnings(
         splits: Split -> its rows; empty if the rows cannot be split.
         rows: The name of each row in messages.
     """
+    labelled = {target.column: int(target.present.sum()) for target in targets}
+    nearly_empty = [name for name, count in labelled.items() if count < _NEARLY_EMPTY * len(rows)]
+    if len(nearly_empty) > _LISTED:
+        names = ", ".join(map(repr, nearly_empty[:_LISTED]))
+        yield f"{len(nearly_empty)} targets have a label in less than {_NEARLY_EMPTY:.0%} of the rows: {names} …"
+    else:
+        yield from (f"target {name!r} has a label in {labelled[name]} of {len(rows)} rows" for name in nearly_empty)
+
     for target in targets:
-        name, present = target.column, int(target.present.sum())
-        if present < _NEARLY_EMPTY * len(rows):
-            yield f"target {name!r} has a label in {present} of {len(rows)} rows"
+        name = target.column
         if target.kind != "multilabel" and (reason := row_names(name, table[name])):
             yield f"target {name!r} seems to name the rows: {reason}; name another target"
         if target.kind == "class" and (rare := rare_classes(target)):

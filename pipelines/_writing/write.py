@@ -153,7 +153,7 @@ def _labelled(column: pa.ChunkedArray) -> int:
 
 def _classes(task: Task, column: pa.ChunkedArray) -> dict[str, int]:
     values = column.to_numpy()
-    counted = np.bincount(values[values >= 0], minlength=task.outputs)
+    counted = np.bincount(values[values >= 0], minlength=max(task.outputs, len(task.classes)))
     names = task.classes or tuple(str(label) for label in range(len(counted)))
     return {name: int(count) for name, count in zip(names, counted, strict=True)}
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, knob
 from mtlscale.data.format.graphs import KEY, GraphLayout
 from mtlscale.data.tables.raw_files import Problems, suffix_of
+from mtlscale.data.tables.smiles import AROMATIC, BadSmiles, Molecule, read_smiles
 from pipelines._formats.text_files import SUFFIXES
 from pipelines._steps.features import lists, random_split
 from pipelines._tables.shared_table import repeated_inputs, scaled_labels
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 from pipelines.graph._qm9_files import RawMolecules, chosen, read_geometries, read_table, without_repeats
-from pipelines.graph._smiles import AROMATIC, BadSmiles, Molecule, read_smiles
 
 ELEMENTS = ("H", "C", "N", "O", "F")
 HEAVY, ALL = 9, 29  # the most atoms of a molecule of QM9, without hydrogens and with them
@@ -170,6 +170,8 @@ def bond_graph(molecule: Molecule) -> tuple[np.ndarray, np.ndarray]:
              [1 + aromatic for aromatic in molecule.aromatic]]  # fmt: skip
     bonds = np.zeros((count, count), np.int64)
     for (first, second), bond in molecule.bonds.items():
+        if bond > AROMATIC:
+            raise BadSmiles(f"has a quadruple bond between atoms {first + 1} and {second + 1}, unlike QM9")
         bonds[first, second] = bonds[second, first] = bond
 
     counts = np.bincount(np.array(codes[0]) - 1, minlength=len(ELEMENTS))

@@ -8,26 +8,27 @@ from typing import ClassVar
 import numpy as np
 
 from mtlscale.config import UserError
-from pipelines._formats.cifar import contents, python_batch, records
+from pipelines._formats.cifar import BINARY, contents, holds, records
 from pipelines._images.classification_images import PictureSet, SplitImages, numbered
 
 BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
+_ALL = tuple(name for part in BATCHES.values() for name in part)
 FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
 
 
 class Cifar10(PictureSet):
     """CIFAR-10 (Krizhevsky 2009): 50,000 pictures of ten classes for training and 10,000 for test, 32x32 pixels.
 
-    The source is the official binary version (`cifar-10-batches-bin` or its archive), torchvision's folder
-    (`cifar-10-batches-py`, whose pickles are read without being executed), a set of the `datasets` library, or pictures
-    in `{train,test}/<class>`, as a folder or a zip. `ood` adds the pictures of another set without their labels, in the
-    same shape, as a stream `ood`: those of its train part in train and val, those of its test part in test.
+    The source is the official binary version (`cifar-10-batches-bin` or its archive), a set of the `datasets` library,
+    or pictures in `{train,test}/<class>`, as a folder or a zip; torchvision's pickles are refused. `ood` adds the
+    pictures of another set without their labels, in the same shape, as a stream `ood`: those of its train part in train
+    and val, those of its test part in test.
     """
 
     name: ClassVar[str] = "cifar10"
     source: ClassVar[str] = "Krizhevsky 2009; www.cs.toronto.edu/~kriz/cifar.html"
     folder: ClassVar[str] = "cifar10"
-    archives: ClassVar[tuple[str, ...]] = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
+    archives: ClassVar[tuple[str, ...]] = ("cifar-10-binary.tar.gz",)
     official_names: ClassVar[tuple[str, ...]] = FOLDERS
     shape: ClassVar[tuple[int, ...]] = (32, 32, 3)
     classes: ClassVar[tuple[str, ...]] = (
@@ -35,33 +36,21 @@ class Cifar10(PictureSet):
     )  # fmt: skip
 
     def official(self, source: Path) -> Path | None:
-        batches = [name for part in BATCHES.values() for name in part]
-        candidates = [source / folder for folder in ("", *FOLDERS)]
-        batch_files = {name for batch in batches for name in (batch, f"{batch}.bin")}
-        return next(
-            (candidate for candidate in candidates if any((candidate / name).is_file() for name in batch_files)), None
-        )
+        return next((folder for name in ("", *FOLDERS) if holds(folder := source / name, _ALL)), None)
 
     def official_files(self) -> tuple[str, ...]:
-        batches = [name for part in BATCHES.values() for name in part]
-        return (*batches, *(f"{name}.bin" for name in batches))
+        return tuple(f"{name}{BINARY}" for name in _ALL)
 
     def read(self, source: Path, part: str) -> SplitImages | None:
-        files = contents(source, self.official_files())
+        files = contents(self.name, source, _ALL)
         if not files:
             return None
 
-        ending = ".bin" if any(name.endswith(".bin") for name in files) else ""
         parts = []
-        for batch in (f"{name}{ending}" for name in BATCHES[part]):
+        for batch in BATCHES[part]:
             if batch not in files:
-                raise UserError(f"{self.name}: {batch} is missing in {source}; fetch it again")
-            labels, pictures = (
-                records(self.name, batch, files[batch], 1)
-                if ending
-                else python_batch(self.name, batch, files[batch], b"labels")
-            )
-            parts.append((labels.reshape(-1), pictures))
+                raise UserError(f"{self.name}: {batch}{BINARY} is missing in {source}; fetch it again")
+            parts.append(records(self.name, f"{batch}{BINARY}", files[batch], 1))
 
         labels, pictures = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return SplitImages(numbered(part, len(labels)), labels, pictures)
+        return SplitImages(numbered(part, len(labels)), labels.reshape(-1), pictures)

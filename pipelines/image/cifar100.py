@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from mtlscale.config import UserError, knob
-from pipelines._formats.cifar import contents, python_batch, records
+from pipelines._formats.cifar import BINARY, contents, holds, records
 from pipelines._images.classification_images import PictureSet, SplitImages, numbered
 
 FOLDERS = ("cifar-100-binary", "cifar-100-python")
@@ -34,16 +34,15 @@ FINE = (
 class Cifar100(PictureSet):
     """CIFAR-100 (Krizhevsky 2009): 50,000 pictures of 100 classes for training and 10,000 for test, 32x32 pixels.
 
-    The source is the official binary version (`cifar-100-binary` or its archive), torchvision's folder
-    (`cifar-100-python`, whose pickles are read without being executed), a set of the `datasets` library, or pictures in
-    `{train,test}/<class>`, as a folder or a zip. `labels: coarse` takes the twenty superclasses. `ood` works as for
-    cifar10.
+    The source is the official binary version (`cifar-100-binary` or its archive), a set of the `datasets` library, or
+    pictures in `{train,test}/<class>`, as a folder or a zip; torchvision's pickles are refused. `labels: coarse` takes
+    the twenty superclasses. `ood` works as for cifar10.
     """
 
     name: ClassVar[str] = "cifar100"
     source: ClassVar[str] = "Krizhevsky 2009; www.cs.toronto.edu/~kriz/cifar.html"
     folder: ClassVar[str] = "cifar100"
-    archives: ClassVar[tuple[str, ...]] = ("cifar-100-binary.tar.gz", "cifar-100-python.tar.gz")
+    archives: ClassVar[tuple[str, ...]] = ("cifar-100-binary.tar.gz",)
     official_names: ClassVar[tuple[str, ...]] = FOLDERS
     shape: ClassVar[tuple[int, ...]] = (32, 32, 3)
 
@@ -58,32 +57,18 @@ class Cifar100(PictureSet):
         return ("fine_label", "label", "labels") if self.labels == "fine" else ("coarse_label",)
 
     def official(self, source: Path) -> Path | None:
-        candidates = [source / folder for folder in ("", *FOLDERS)]
-        return next(
-            (
-                candidate
-                for candidate in candidates
-                if any((candidate / name).is_file() for name in self.official_files())
-            ),
-            None,
-        )
+        return next((folder for name in ("", *FOLDERS) if holds(folder := source / name, OFFICIAL_SPLITS)), None)
 
     def official_files(self) -> tuple[str, ...]:
-        return (*OFFICIAL_SPLITS, *(f"{part}.bin" for part in OFFICIAL_SPLITS))
+        return tuple(f"{part}{BINARY}" for part in OFFICIAL_SPLITS)
 
     def read(self, source: Path, part: str) -> SplitImages | None:
-        files = contents(source, self.official_files())
+        files = contents(self.name, source, OFFICIAL_SPLITS)
         if not files:
             return None
 
-        file = f"{part}.bin" if any(name.endswith(".bin") for name in files) else part
-        if file not in files:
+        file = f"{part}{BINARY}"
+        if part not in files:
             raise UserError(f"{self.name}: {file} is missing in {source}; fetch it again")
-
-        if file == part:
-            labels, pictures = python_batch(self.name, file, files[file], f"{self.labels}_labels".encode())
-        else:
-            label_pairs, pictures = records(self.name, file, files[file], 2)
-            labels = label_pairs[:, ("coarse", "fine").index(self.labels)]
-
-        return SplitImages(numbered(part, len(labels)), labels, pictures)
+        both, pictures = records(self.name, file, files[part], 2)
+        return SplitImages(numbered(part, len(both)), both[:, ("coarse", "fine").index(self.labels)], pictures)

@@ -19,8 +19,11 @@ from mtlscale.data.format.graphs import GraphLayout
 from mtlscale.training.gradients.graph import read_layers
 
 BONDS = GraphLayout(5, node_codes=(3, 4), edge_codes=4)
+LISTED = GraphLayout(5, node_codes=(3, 4), edge_codes=4, edges=10)
 SPACE = GraphLayout(5, node_codes=(3,), dimensions=3)
-both = pytest.mark.parametrize(("settings", "layout"), [(MPNN, BONDS), (SCHNET, SPACE)], ids=["mpnn", "schnet"])
+both = pytest.mark.parametrize(
+    ("settings", "layout"), [(MPNN, BONDS), (MPNN, LISTED), (SCHNET, SPACE)], ids=["mpnn", "mpnn, listed", "schnet"]
+)
 
 
 def suite(layout: GraphLayout | None) -> TaskSuite:
@@ -43,19 +46,32 @@ def graphs(positions: bool) -> Tensor:
 
 
 def of(layout: GraphLayout) -> Tensor:
-    return graphs(bool(layout.dimensions))
+    return listed(graphs(positions=False)) if layout.edges else graphs(bool(layout.dimensions))
+
+
+def listed(rows: Tensor) -> Tensor:
+    """The graphs of rows with a matrix of edges, in rows with a list."""
+    changed = []
+    for row in rows:
+        nodes, edges = BONDS.read_nodes(row).numpy(), BONDS.read_edges(row).numpy()
+        found = [(u + 1, v + 1, edges[u, v]) for u in range(5) for v in range(u) if edges[u, v]]
+        changed.append(LISTED.row(nodes, np.array(found, np.int64).reshape(-1, 3)))
+    return torch.from_numpy(np.stack(changed)).double()
 
 
 @both
 def test_rows_are_read_as_they_were_written(settings: dict[str, Any], layout: GraphLayout) -> None:
     rng = np.random.default_rng(0)
     nodes = np.stack([rng.integers(1, count, 3) for count in layout.node_codes], 1)
-    edges = rng.integers(0, 4, (3, 3)) if layout.edge_codes else None
+    shape, low = ((2, 3), 1) if layout.edges else ((3, 3), 0)
+    edges = rng.integers(low, 4, shape) if layout.edge_codes else None
     positions = rng.normal(size=(3, 3)).astype(np.float32) if layout.dimensions else None
     row = torch.from_numpy(layout.row(nodes, edges, positions))
     assert len(row) == len(layout.categories)
     assert (layout.read_nodes(row)[:3].numpy() == nodes).all() and not layout.read_nodes(row)[3:].any()
-    if edges is not None:
+    if edges is not None and layout.edges:
+        assert (layout.read_edge_list(row)[:2].numpy() == edges).all() and not layout.read_edge_list(row)[2:].any()
+    elif edges is not None:
         assert (layout.read_edges(row)[:3, :3].numpy() == edges).all() and layout.read_edges(row).sum() == edges.sum()
     if positions is not None:
         assert (layout.read_positions(row)[:3].numpy() == positions).all()
@@ -139,7 +155,12 @@ def test_the_order_of_nodes_and_the_graphs_beside_do_not_matter(settings: dict[s
 
     order = torch.tensor([3, 0, 4, 2, 1])
     parts = [layout.read_nodes(inputs)[:, order].flatten(1)]
-    if layout.edge_codes:
+    if layout.edges:
+        new_number = torch.cat([torch.zeros(1, dtype=torch.long), order.argsort() + 1])
+        edges = layout.read_edge_list(inputs)
+        ends = new_number[edges[..., [1, 0]]]  # an edge may also be written from its other end
+        parts.append(torch.cat([ends, edges[..., 2:]], -1)[:, torch.randperm(10)].flatten(1))
+    elif layout.edge_codes:
         parts.append(layout.read_edges(inputs)[:, order][:, :, order].flatten(1))
     if layout.dimensions:
         parts.append(layout.read_positions(inputs)[:, order].flatten(1))
@@ -163,6 +184,32 @@ def test_trials_can_be_batched(settings: dict[str, Any], layout: GraphLayout) ->
     together = vmap(lambda v, b: functional_call(modules[0], (v, b), (inputs,)))(values, buffers)
     for module, features in zip(modules, together, strict=True):
         torch.testing.assert_close(features, module(inputs), rtol=1e-12, atol=1e-12)
+
+
+def test_edges_in_a_list_are_those_of_the_matrix() -> None:
+    """Also where each trial has graphs of its own, which cannot be cut to the nodes that are there, and backwards."""
+    module, rows = network(MPNN, BONDS), graphs(positions=False)
+    other = network(MPNN, LISTED)
+    other.load_state_dict(module.state_dict())
+    expected = module(rows)
+    torch.testing.assert_close(other(listed(rows)), expected, rtol=1e-12, atol=1e-12)
+    per_trial = vmap(other)(listed(rows).reshape(2, 4, -1)).flatten(0, 1)
+    torch.testing.assert_close(per_trial, expected, rtol=1e-12, atol=1e-12)
+
+    parameters = list(other.parameters())
+    features = other(listed(rows))
+    directions = torch.randn(3, *features.shape, dtype=torch.float64)
+    together = torch.autograd.grad(features, parameters, directions, is_grads_batched=True, retain_graph=True)
+    for index, direction in enumerate(directions):
+        alone = torch.autograd.grad(expected, list(module.parameters()), direction, retain_graph=True)
+        for gradient, wanted in zip(together, alone, strict=True):
+            torch.testing.assert_close(gradient[index], wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_molecules_are_no_columns_of_a_table() -> None:
+    for name in ("mlp", "embedding_mlp", "deepfm"):
+        with pytest.raises(UserError, match=f"{name} reads the columns of a table, set has molecules; choose mpnn"):
+            build("encoders", name, {}).build(suite(LISTED))
 
 
 @both

@@ -192,3 +192,13 @@ def test_a_tar_that_is_cut_off_is_no_shorter_one(tmp_path: Path, cut: int) -> No
     path.write_bytes(whole[:cut])
     with pytest.raises((tarfile.TarError, EOFError)):
         members(path)
+
+
+def test_a_damaged_header_is_no_end_of_a_tar(tmp_path: Path) -> None:
+    """tarfile alone takes it for one, and would list the members before it alone."""
+    path = write_tar(tmp_path / "x.tar", "w", FILES)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(b"set/020.txt") + 150] ^= 1  # its checksum
+    path.write_bytes(whole)
+    with pytest.raises(tarfile.TarError, match="damaged"):
+        members(path)

@@ -101,6 +101,25 @@ def test_a_large_table_gives_the_samples_of_a_small_one(prepared: Prepare, name:
     assert [column["indicator"] for column in whole["columns"]] == [column["indicator"] for column in parts["columns"]]
 
 
+def test_molecules_are_read_in_parts(prepared: Prepare) -> None:
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(["C", "N", "O", "C(=O)"], rng.integers(4, 40))) for _ in range(ROWS)]
+    table = frame()[["bottled", "grower", "alcohol"]].assign(smiles=texts)
+    options = {"smiles": "smiles", "targets": {"grower": "class", "alcohol": "regression"}}
+    whole, parts = (manifest.notes for manifest in assert_same(
+        *(prepared(table, "molecules.csv", large=large, **options) for large in (False, True))))  # fmt: skip
+    assert (
+        whole == parts and "standardised" not in parts and parts["left_out"] == {"bottled": "the molecule is the input"}
+    )
+
+    table.loc[1000, "smiles"] = "C1CC"
+    with pytest.raises(UserError, match="1 row cannot be used, the first: row 1001 has 'C1CC' in smiles, no SMILES"):
+        prepared(table, "bad.csv", large=True, **options)
+    assert (
+        read_manifest(prepared(table, "bad.csv", large=True, skip_bad=True, **options)).notes["skipped"]["count"] == 1
+    )
+
+
 def test_what_is_suspicious_is_noted(prepared: Prepare) -> None:
     table = frame().drop(columns=["key", "weight"]).assign(copy=lambda f: f["grower"])
     twice = pd.concat([table, table[:50]])

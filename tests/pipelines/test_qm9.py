@@ -15,8 +15,8 @@ import pytest
 from mtlscale.config import UserError
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.data.readers.prepared import read_ids
+from mtlscale.data.tables.smiles import AROMATIC, DOUBLE, SINGLE, TRIPLE, BadSmiles, read_smiles
 from mtlscale.execution.preparing.prepare import prepare
-from pipelines.graph._smiles import AROMATIC, DOUBLE, SINGLE, TRIPLE, BadSmiles, read_smiles
 from pipelines.graph.qm9 import ATOMS, BONDS, ELEMENTS, MILLI_EV, POSITIONS, TASKS
 
 COLUMNS = ("mol_id", "smiles", "A", "B", "C", "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298",

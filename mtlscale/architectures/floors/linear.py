@@ -17,6 +17,8 @@ from mtlscale.architectures.floors._regressions import Examples, fit
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.data.format.categories import OneHot
+from mtlscale.data.format.graphs import GraphLayout
+from mtlscale.data.format.molecules import fingerprint
 from mtlscale.encoders import EncoderModule
 
 _SIDE = 16  # height and width of an image that is read as a whole
@@ -29,7 +31,9 @@ class LinearModule(FittedModule):
     def __init__(self, suite: TaskSuite, maps: bool, strengths: tuple[float, ...]) -> None:
         super().__init__(suite)
         self.suite, self.maps, self.strengths = suite, maps, strengths
-        self.one_hot = OneHot(suite.categories) if suite.categories else None
+        layout = GraphLayout.of(suite.extras)
+        self.molecules = layout if layout is not None and layout.edges else None
+        self.one_hot = OneHot(suite.categories) if suite.categories and self.molecules is None else None
         features = self._features(torch.zeros(1, *suite.input_shape)).shape[1]
         self.register_buffer("centre", torch.zeros(features))
         self.register_buffer("scale", torch.ones(features))
@@ -57,6 +61,8 @@ class LinearModule(FittedModule):
 
     def _features(self, inputs: Tensor) -> Tensor:
         """Return features [B, F] of inputs; of maps [B, F, H, W]: colours, means around them, and the position."""
+        if self.molecules is not None:
+            return fingerprint(self.molecules, inputs).log1p()
         if self.one_hot is not None:
             return self.one_hot(inputs)
 
@@ -121,7 +127,7 @@ class LinearModule(FittedModule):
     def _rows(self, features: Tensor, where: Tensor | None) -> Any:
         if where is not None:
             return features.flatten(2)[:, :, where].movedim(1, -1).flatten(0, 1).double().numpy()
-        if self.suite.input_kind == "tokens" or self.one_hot is not None:
+        if self.suite.input_kind == "tokens" or self.one_hot is not None or self.molecules is not None:
             from scipy import sparse
 
             return sparse.csr_array(features.numpy()).astype(np.float64)
@@ -141,6 +147,9 @@ class LinearModule(FittedModule):
             documents = np.asarray((rows > 0).sum(0)).reshape(-1)
             scale = np.log((1 + rows.shape[0]) / (1 + documents)) + 1.0
             centre = np.zeros_like(scale)
+        elif self.molecules is not None:
+            # Most parts are in few molecules: the penalty should not find them as large as the others.
+            centre, scale = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
         elif self.one_hot is not None:
             centre, scale = np.zeros(self.one_hot.width), np.ones(self.one_hot.width)
             # One-hot columns stay 0 and 1; the others get mean 0 and variance 1.
@@ -153,6 +162,8 @@ class LinearModule(FittedModule):
             if id(matrix) not in results:
                 if self.suite.input_kind == "tokens":
                     scaled = normalize(matrix * scale)
+                elif self.molecules is not None:
+                    scaled = matrix
                 elif self.one_hot is not None:
                     scaled = _shifted(matrix * scale, centre * scale, ~self.one_hot.codes)
                 else:
@@ -208,9 +219,9 @@ class Linear(Architecture):
     It is the best on validation of several strengths of the penalty, for every task by itself or for all tasks of one
     kind together with an indicator of the task.
 
-    Words enter as tf-idf, category codes as one-hot columns, images as 16 x 16 means, maps position by position
-    (colours, their means around, the position), of 512 images. The predictor is computed before the first step with
-    scikit-learn; training does not move it.
+    Words enter as tf-idf, category codes as one-hot columns, molecules of a table as counts of their parts (a circular
+    fingerprint), images as 16 x 16 means, maps position by position (colours, their means around, the position), of 512
+    images. The predictor is computed before the first step with scikit-learn; training does not move it.
     """
 
     name: ClassVar[str] = "linear"

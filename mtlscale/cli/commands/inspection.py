@@ -95,7 +95,7 @@ def _print_report(console: Console, report: SourceReport, name: str) -> None:
     headers = ("taken as", "column", "kind", "different", "empty", "why")
     console.print(grid(headers, rows, title=title, right=("different", "empty")))
     if len(columns) > _MOST_SHOWN:
-        console.print(f"and {len(columns) - _MOST_SHOWN} more inputs", highlight=False)
+        console.print(f"and {len(columns) - _MOST_SHOWN} more columns", highlight=False)
 
     if report.splits:
         sizes = ", ".join(f"{split} {size:,}" for split, size in report.splits.items())

@@ -31,10 +31,11 @@ def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
     }
 
     images = report.dataset != "table"
-    training = starter_training(report.splits.get("train", report.rows), images=images)
+    graphs = any((column.role, column.kind) == ("input", "smiles") for column in report.columns)
+    training = starter_training(report.splits.get("train", report.rows), images=images, graphs=graphs)
     categories = (column.distinct for column in report.columns if (column.role, column.kind) == ("input", "category"))
-    encoder = starter_encoder(images=images, categories=max(categories, default=0))
-    methods = starter_methods(2 if report.targets[0].kind == "multilabel" else len(report.targets))
+    encoder = starter_encoder(images=images, graphs=graphs, categories=max(categories, default=0))
+    methods = starter_methods(2 if report.targets[0].kind == "multilabel" else len(report.targets), graphs=graphs)
 
     names = ", ".join(column.name for column in report.targets[:6]) + (" and others" if len(report.targets) > 6 else "")
     parts = [

@@ -5,19 +5,23 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from mtlscale.data.format.categories import UNKNOWN, as_text, codes_of
+from mtlscale.data.format.graphs import GraphLayout
+from mtlscale.data.format.molecules import molecule_layout, molecule_row, table_molecule
+from mtlscale.data.tables.smiles import BadSmiles, Molecule
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     Array = np.ndarray[Any, Any]
 
-Kind = Literal["number", "date", "category", "hash"]
+Kind = Literal["number", "date", "category", "hash", "smiles"]
 EMPTY = ""  # the category of an empty cell
 DATE_PARTS = ("days", "year sine", "year cosine", "week sine", "week cosine")
 TIME_PARTS = ("day sine", "day cosine")
@@ -32,12 +36,15 @@ class TableColumn:
     Attributes:
         name: The raw column.
         kind: `number`; `date`, which becomes days since 1970 and positions in the year, the week and, if it has
-            times, the day; `category`, which becomes a code; `hash`, a code of `buckets` by a hash of the value.
+            times, the day; `category`, which becomes a code; `hash`, a code of `buckets` by a hash of the value;
+            `smiles`, a molecule, which becomes a graph and is the only column.
         categories: The values of a category in the order of their codes, from 1; `EMPTY` is that of empty cells.
         buckets: The number of codes of a hashed column, from 1.
         fill: Value of empty cells: the mean of each part over the training rows.
         indicator: Whether another column says if the cell was empty (1) or not (0).
         times: Whether the values of a date have times of the day.
+        atoms: The most atoms of a molecule.
+        bonds: The most bonds of a molecule.
     """
 
     name: str
@@ -47,11 +54,20 @@ class TableColumn:
     fill: tuple[float, ...] = ()
     indicator: bool = False
     times: bool = False
+    atoms: int = 0
+    bonds: int = 0
+
+    @property
+    def graph(self) -> GraphLayout:
+        """The layout of the graphs that molecules become."""
+        return molecule_layout(self.atoms, self.bonds)
 
     @property
     def parts(self) -> list[str]:
         """The names of the columns of the vector."""
         names = [self.name]
+        if self.kind == "smiles":
+            names = [f"{self.name} {column}" for column in range(1, len(self.graph.categories) + 1)]
         if self.kind == "date":
             names = [f"{self.name} {part}" for part in (*DATE_PARTS, *(TIME_PARTS if self.times else ()))]
         return [*names, *([f"{self.name} is empty"] if self.indicator else [])]
@@ -61,6 +77,8 @@ class TableColumn:
         """The number of codes of each column of the vector, 0 for numbers, as `TaskSuite.categories` has them."""
         if self.kind in ("category", "hash"):
             return [1 + (len(self.categories) or self.buckets)]
+        if self.kind == "smiles":
+            return list(self.graph.categories)
         return [0] * len(self.parts)
 
     @property
@@ -82,6 +100,8 @@ class TableColumn:
             codes = codes_of(names, self.categories) if self.kind == "category" else _hashed(names, self.buckets)
             column_codes: Array = codes[positions].astype(float)[:, None]
             return column_codes
+        if self.kind == "smiles":
+            return self._graphs(column)
 
         values = numbers_of(column, self.kind, times=self.times)
         empty = np.isnan(values[:, 0])
@@ -91,7 +111,32 @@ class TableColumn:
 
     def as_json(self) -> dict[str, Any]:
         """Return the conversion as notes of a prepared set and exported models keep it."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        entry = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        if self.kind != "smiles":
+            del entry["atoms"], entry["bonds"]
+        return entry
+
+    def molecule(self, text: str | None) -> Molecule:
+        """Return the molecule of a cell.
+
+        Raises:
+            BadSmiles: If the cell holds none, or a larger one than the graphs of the column hold.
+        """
+        molecule = molecule_of(self.name, text)
+        sizes = (len(molecule.elements), self.atoms, "atoms"), (len(molecule.bonds), self.bonds, "bonds")
+        for count, most, parts in sizes:
+            if count > most:
+                raise BadSmiles(f"has a molecule of {count} {parts} in {self.name}, the largest of the data has {most}")
+        return molecule
+
+    def _graphs(self, column: pa.ChunkedArray) -> Array:
+        """Return molecules [N, columns] as rows of graphs; a cell without one is NaN."""
+        layout = self.graph
+        rows: Array = np.full((len(column), len(layout.categories)), np.nan, np.float32)
+        for row, text in enumerate(column.to_pylist()):
+            with suppress(BadSmiles):
+                rows[row] = molecule_row(self.molecule(text), layout)
+        return rows
 
 
 def from_json(entry: Mapping[str, Any]) -> TableColumn:
@@ -124,6 +169,34 @@ def fit_category(name: str, column: pa.ChunkedArray, train: Array, most: int, bu
     if len(known_values) > most:
         return TableColumn(name=name, kind="hash", buckets=buckets)
     return TableColumn(name=name, kind="category", categories=tuple(known_values))
+
+
+def fit_smiles(name: str, column: pa.ChunkedArray) -> TableColumn:
+    """Return the conversion of a column of molecules: their graphs are as large as the largest of all rows.
+
+    Cells without a molecule are passed over.
+    """
+    molecules: list[Molecule] = []
+    for text in column.to_pylist():
+        with suppress(BadSmiles):
+            molecules.append(molecule_of(name, text))
+    atoms, bonds = (max((len(part) for part in parts), default=0) for parts in (
+        [molecule.elements for molecule in molecules], [molecule.bonds for molecule in molecules]))  # fmt: skip
+    return TableColumn(name=name, kind="smiles", atoms=atoms, bonds=bonds)
+
+
+def molecule_of(name: str, text: str | None) -> Molecule:
+    """Return the molecule of a cell in column `name`.
+
+    Raises:
+        BadSmiles: If it holds none; the message is the end of "row 3 …".
+    """
+    if text is None or not text.strip():
+        raise BadSmiles(f"has no molecule in {name}")
+    try:
+        return table_molecule(text)
+    except BadSmiles as error:
+        raise BadSmiles(f"has {text.strip()[:40]!r} in {name}, no SMILES: it {error}") from None
 
 
 def unseen_count(column: TableColumn, encoded: Array) -> int:

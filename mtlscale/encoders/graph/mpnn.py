@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import ClassVar
 
 import torch
@@ -51,10 +52,30 @@ class MPNNModule(GraphStages):
         super().__init__(layout, [MessageRound(kinds, width) for _ in range(rounds)], Readout(width), width)
 
     def look(self, inputs: Tensor) -> Memory:
+        there = self.layout.read_nodes(inputs)[..., :1] > 0
+        if self.layout.edges:
+            return self._look_at_list(inputs, there)
         edges = self.layout.read_edges(inputs).unsqueeze(-2)
         kinds = torch.arange(1, self.layout.edge_codes, device=inputs.device).unsqueeze(-1)
-        there = self.layout.read_nodes(inputs)[..., :1] > 0
         return Memory(edges=(edges == kinds).flatten(-2).to(inputs.dtype), nodes=there.to(inputs.dtype))
+
+    def _look_at_list(self, inputs: Tensor, there: Tensor) -> Memory:
+        """Return where the messages of each edge of a list come from and go to."""
+        edges = self.layout.read_edge_list(inputs)
+        edges = torch.cat([edges, edges[..., [1, 0, 2]]], -2)
+        first, second, kind = edges.unbind(-1)
+        is_edge = kind > 0
+        memory = Memory(
+            senders=torch.where(is_edge, (first - 1) * (self.layout.edge_codes - 1) + kind - 1, 0),
+            receivers=torch.where(is_edge, second - 1, self.layout.nodes),  # beyond the last node: none
+            nodes=there.to(inputs.dtype),
+        )
+        if not torch.compiler.is_compiling():
+            # Most graphs are much smaller than the largest. Trials with other samples each (vmap) cannot be cut alike.
+            with suppress(RuntimeError):
+                memory["kept_nodes"] = there.flatten().nonzero().squeeze(-1)
+                memory["kept_edges"] = is_edge.flatten().nonzero().squeeze(-1)
+        return memory
 
 
 class MessageRound(nn.Module):
@@ -71,11 +92,40 @@ class MessageRound(nn.Module):
 
         Args:
             states: [B, nodes, width].
-            memory: `edges` [B, nodes, kinds * nodes], 1 where an edge of this kind comes from this node.
+            memory: `edges` [B, nodes, kinds * nodes], 1 where an edge of this kind comes from this node; or, of edges
+                in a list, `senders` and `receivers` [B, 2 edges] and, if known, the `kept_nodes` and `kept_edges`
+                that are there.
         """
-        sent = self.message(states).unflatten(-1, (self.kinds, self.width)).transpose(-3, -2).flatten(-3, -2)
-        messages = memory["edges"] @ sent
+        if "kept_edges" in memory:
+            return self._of_kept(states, memory)
+        if "edges" in memory:
+            sent = self.message(states).unflatten(-1, (self.kinds, self.width)).transpose(-3, -2).flatten(-3, -2)
+            return self._updated(states, memory["edges"] @ sent)
 
+        sent = self.message(states).unflatten(-1, (self.kinds, self.width)).flatten(-3, -2)
+        senders, receivers = (memory[name].unsqueeze(-1).expand(*memory[name].shape, self.width)
+                              for name in ("senders", "receivers"))  # fmt: skip
+        totals = sent.new_zeros(*states.shape[:-2], states.shape[-2] + 1, self.width)
+        messages = totals.scatter_add(-2, receivers, sent.gather(-2, senders))
+        return self._updated(states, messages[..., :-1, :])
+
+    def _of_kept(self, states: Tensor, memory: Memory) -> Tensor:
+        """Return the new states of the nodes that are there, one behind the other in between."""
+        count, kept_nodes, kept_edges = states.shape[-2], memory["kept_nodes"], memory["kept_edges"]
+        place = torch.zeros(states.shape[:-1].numel(), dtype=torch.long, device=states.device)
+        place[kept_nodes] = torch.arange(len(kept_nodes), device=states.device)
+        graph = kept_edges // memory["senders"].shape[-1]
+        senders, receivers = (memory[name].flatten()[kept_edges] for name in ("senders", "receivers"))
+        sender = place[graph * count + senders // self.kinds] * self.kinds + senders % self.kinds
+
+        kept = states.flatten(0, 1).index_select(0, kept_nodes)
+        sent = self.message(kept).unflatten(-1, (self.kinds, self.width)).flatten(0, 1)
+        messages = sent.new_zeros(len(kept), self.width)
+        messages = messages.index_add(0, place[graph * count + receivers], sent.index_select(0, sender))
+        updated = self._updated(kept, messages)
+        return updated.new_zeros(len(place), self.width).index_add(0, kept_nodes, updated).view_as(states)
+
+    def _updated(self, states: Tensor, messages: Tensor) -> Tensor:
         reset, update, candidate = self.of_message(messages).chunk(3, -1)
         reset_of_state, update_of_state, candidate_of_state = self.of_state(states).chunk(3, -1)
         gate = (update + update_of_state).sigmoid()
@@ -93,7 +143,13 @@ class Readout(nn.Module):
         self.layer = nn.Linear(width, width)
 
     def forward(self, states: Tensor, memory: Memory) -> Tensor:
-        gates = self.gate(torch.cat([states, memory["first"]], -1)).sigmoid()
-        total = (gates * self.value(states) * memory["nodes"]).sum(-2)
+        if "kept_nodes" in memory:
+            kept_nodes, count = memory["kept_nodes"], states.shape[-2]
+            kept, first = (part.flatten(0, 1).index_select(0, kept_nodes) for part in (states, memory["first"]))
+            read = self.gate(torch.cat([kept, first], -1)).sigmoid() * self.value(kept)
+            total = read.new_zeros(len(states), read.shape[-1]).index_add(0, kept_nodes // count, read)
+        else:
+            gates = self.gate(torch.cat([states, memory["first"]], -1)).sigmoid()
+            total = (gates * self.value(states) * memory["nodes"]).sum(-2)
         features: Tensor = self.layer(total).relu()
         return features

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data.format.categories import UNKNOWN
 from mtlscale.encoders.dropout import Dropout
-from mtlscale.encoders.table.mlp import ACTIVATIONS
+from mtlscale.encoders.table.mlp import ACTIVATIONS, refuse_molecules
 
 STANDARD_DEVIATION = 0.01  # of the components of a category's vector, as in the released code of AITM
 DIMENSIONS_HELP = "size of the vectors; 0: 6·n^(1/4) for a column of n categories"
@@ -29,6 +29,7 @@ def category_counts(name: str, suite: TaskSuite) -> tuple[int, ...]:
     Raises:
         UserError: If the inputs are no table.
     """
+    refuse_molecules(name, suite)
     if suite.input_kind != "vector" or len(suite.input_shape) != 1:
         raise UserError(
             f"{name} reads the columns of a table, {suite.name} has {suite.input_kind} inputs of shape "

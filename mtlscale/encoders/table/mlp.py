@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.data.format.categories import OneHot
+from mtlscale.data.format.graphs import GraphLayout
 from mtlscale.encoders.contract import Encoder, EncoderModule, Memory, StagedModule
 from mtlscale.encoders.dropout import Dropout
 from mtlscale.encoders.pixels import add_pixels, normalised
@@ -47,7 +48,15 @@ class MLP(Encoder):
     def build(self, suite: TaskSuite) -> EncoderModule:
         if suite.input_kind not in self.inputs:
             raise UserError(f"mlp reads vectors or images, {suite.name} has {suite.input_kind}; choose another encoder")
+        refuse_molecules(self.name, suite)
         return MLPModule(suite, self.hidden, ACTIVATIONS[self.activation], self.dropout, self.input_dropout)
+
+
+def refuse_molecules(name: str, suite: TaskSuite) -> None:
+    """Raise `UserError` for graphs whose edges are a list: as columns of a table they say nothing."""
+    layout = GraphLayout.of(suite.extras)
+    if layout is not None and layout.edges:
+        raise UserError(f"{name} reads the columns of a table, {suite.name} has molecules; choose mpnn")
 
 
 class MLPModule(StagedModule):

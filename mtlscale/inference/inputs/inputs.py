@@ -51,8 +51,9 @@ class InputReader:
 
     @property
     def text_columns(self) -> set[str]:
-        """The columns of categories, which are read as texts."""
-        return {str(entry["name"]) for entry in self.description.columns if entry["kind"] == "category"}
+        """The columns of categories and molecules, which are read as texts."""
+        kinds = ("category", "smiles")
+        return {str(entry["name"]) for entry in self.description.columns if entry["kind"] in kinds}
 
     @functools.cached_property
     def vocabulary(self) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mtlscale.config import TaskSuite, UserError, checkpoints, component, named_files
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
+from mtlscale.data.format.graphs import KEY
 from mtlscale.data.format.manifest import SPECIAL_WORDS
 from mtlscale.inference.description import InputDescription, Words
 from mtlscale.inference.finished_run import FinishedRun
@@ -39,7 +40,7 @@ def describe_input(source: FinishedRun, folder: Path) -> InputDescription:
 
 
 def _training_range(source: FinishedRun) -> tuple[list[float], list[float]]:
-    """Return each column's training minimum and maximum; empty for other inputs, or without local files."""
+    """Return each column's training minimum and maximum; empty for other inputs, graphs, or without local files."""
     import numpy as np
     import pyarrow.parquet as pq
 
@@ -48,6 +49,7 @@ def _training_range(source: FinishedRun) -> tuple[list[float], list[float]]:
     if (
         manifest.suite.input_kind != "vector"
         or len(manifest.suite.input_shape) != 1
+        or KEY in manifest.suite.extras
         or not all(path.exists() for path in paths)
     ):
         return [], []

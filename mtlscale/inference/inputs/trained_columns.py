@@ -8,6 +8,7 @@ import numpy as np
 
 from mtlscale.data.format.categories import as_text
 from mtlscale.data.format.table_columns import EMPTY, TableColumn
+from mtlscale.data.tables.smiles import BadSmiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +31,8 @@ def as_trained(
 
     from mtlscale.data.tables.arrow_types import is_text
 
+    if column.kind == "smiles":
+        return _molecules(column, cells)
     if not is_text(cells.type):
         return cells, {}
     if column.kind in ("category", "hash"):
@@ -51,6 +54,19 @@ def empty_cells(cells: pa.ChunkedArray) -> Array:
     floats = str(cells.type) in ("float", "double")
     mask: Array = pc.is_null(cells, nan_is_null=floats).to_numpy(zero_copy_only=False)
     return np.array(mask)
+
+
+def _molecules(column: TableColumn, cells: pa.ChunkedArray) -> tuple[pa.ChunkedArray, dict[int, str]]:
+    import pyarrow as pa
+
+    wrong: dict[int, str] = {}
+    texts = cells.cast(pa.string())  # a table of empty cells alone has no texts
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            column.molecule(text)
+        except BadSmiles as error:
+            wrong[row] = str(error)
+    return texts, wrong
 
 
 def _category(column: TableColumn, text: str, form: TableFormat) -> str | None:
