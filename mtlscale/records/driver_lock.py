@@ -88,7 +88,7 @@ class DriverLock:
                 try:
                     self._lock.acquire(blocking=False)
                     break
-                except FileNotFoundError:  # a driver that had nothing to keep has just removed file and folder
+                except (FileNotFoundError, FileExistsError):  # a driver with nothing to keep has just removed both
                     if time.monotonic() > deadline:
                         raise
                 except Timeout:
