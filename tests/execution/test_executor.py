@@ -8,18 +8,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import psutil
 import pytest
 import ray
 
-from mtlscale.config import Experiment, ResourceSpec, Run
+from mtlscale.config import Experiment, ResourceSpec, Run, UserError
 from mtlscale.data.readers.prepared import PreparedData
 from mtlscale.execution import ActorStart, Batched, Job, Options, execute, execute_jobs
 from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.faults.dumps import WorkerLocation
 from mtlscale.execution.workers.job_queue import JobQueue, RunIds
-from mtlscale.execution.workers.ray_queue import complaints
+from mtlscale.execution.workers.ray_queue import RayQueue, complaints
+from mtlscale.records import RunRecord
 from mtlscale.records.events import Noted, RunEnded
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "uneven.py"
@@ -254,6 +256,52 @@ def test_on_a_busy_machine_workers_are_started_anew_before_runs_are_given_up(
     assert [record.status for record in records] == ["finished"] * 2
     started = [actor for id, actor in actors().items() if id not in before and "RunWorker" in str(actor)]
     assert len(started) == 4
+
+
+@pytest.mark.ray
+def test_a_queue_that_is_killed_is_said_in_one_line_and_its_workers_end(job: MakeJob, local_ray: None) -> None:
+    jobs = [job("equal", epochs=1_000_000)]
+    options = Options(ResourceSpec(), plugins=(str(PLUGIN),))
+    events = by_actors(jobs, options)
+    next(events)
+    (queue,) = (process for process in psutil.Process().children(recursive=True) if "JobQueue" in process.name())
+    queue.kill()
+    with pytest.raises(UserError, match=r"^the queue of jobs has died \(.*\); the same command resumes$"):
+        list(events)
+    until = time.monotonic() + 60
+    while ray.available_resources().get("CPU", 0) < 4:
+        assert time.monotonic() < until
+
+
+@pytest.mark.ray
+def test_events_of_a_fast_run_travel_together_and_have_all_arrived_at_its_end(job: MakeJob, local_ray: None) -> None:
+    """Each report is a task in Ray's list."""
+    one = job("equal")
+    run_id = one.run.run_id
+    queue = RayQueue({(run_id,): one}, 0, 0)
+    queue.begin("x")
+    queue.take("x")
+    sent, said = [], [Noted(run_id, str(number)) for number in range(200)]
+    actor, queue._actor = queue._actor, Counting(queue._actor, sent)
+    for event in said:
+        queue.report("x", event)
+    end = RunEnded(run_id, cast(RunRecord, None))
+    queue.report("x", end)
+    queue._actor = actor
+    assert list(queue.snapshot().events) == [*said, end]
+    assert 2 <= len(sent) < 50
+    queue.close()
+
+
+class Counting:
+    """An actor's handle that counts its reports."""
+
+    def __init__(self, actor: Any, sent: list[str]) -> None:
+        self.report, self._actor, self._sent = self, actor, sent
+
+    def options(self, name: str) -> Any:
+        self._sent.append(name)
+        return self._actor.report.options(name=name)
 
 
 def by_actors(jobs: list[Job], options: Options, slots: int = 2) -> Any:

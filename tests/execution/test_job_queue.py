@@ -68,13 +68,13 @@ def test_the_job_of_a_dead_worker_goes_to_whichever_asks_first() -> None:
     up(one, "x", "y")
     take(one, "x"), take(one, "y")
     one.report("y", ended("b"))
-    assert one.leave("x", "killed")
+    assert one.leave("x", "killed") == ("a",)
     assert take(one, "y") == "a"
     one.report("x", ended("a"))  # it held the job once
     assert [event for event in one.snapshot().events if event == ended("a")] == []
     one.report("y", ended("a"))
     assert one.snapshot().events == (ended("a"),)
-    assert not one.leave("y", "killed") and not one.leave("y")  # it had nothing to do any more
+    assert one.leave("y", "killed") is None and one.leave("y") is None  # it had nothing to do any more
 
 
 @pytest.mark.parametrize("max_failures", [0, 1, 2])
@@ -119,7 +119,7 @@ def test_workers_that_die_before_they_have_a_job_do_so_a_few_times_only() -> Non
         if worker == "v":  # one that had a job: they are counted anew
             take(one, worker), one.report(worker, ended("a"))
         one.complain(worker, "ImportError: plugin")
-        assert one.leave(worker, "of Ray") == (worker != "v")
+        assert one.leave(worker, "of Ray") == (None if worker == "v" else ())
     assert one.snapshot().events == (ended("a"),) and one.snapshot().waiting == 1
     up(one, "z")
     one.leave("z", "RayActorError: its node")
@@ -135,7 +135,7 @@ def test_a_worker_that_asks_anew_for_its_places_has_not_failed() -> None:
     for _ in range(2):  # processes
         one.enter("x", PLACE, "places")
     assert one.snapshot().is_up("x") and one.handles() == {"x": ("controller", "places")}
-    assert not one.leave("x")  # it was ended, and has not failed
+    assert one.leave("x") is None  # it was ended, and has not failed
 
 
 def test_a_worker_is_quiet_only_while_it_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:

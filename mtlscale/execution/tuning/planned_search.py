@@ -1,7 +1,7 @@
 """Searches whose trials are planned, by Ray Tune: random and grid searches hand it their list.
 
 A trial of Tune has jobs of the queue for it alone: a run, a batched share of runs, or several runs that take a fraction
-of a second each, since Tune needs a tenth of a second for a trial. Its actors stay from trial to trial.
+of a second each, since Tune needs up to a tenth of a second for a trial. Its actors stay from trial to trial.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mtlscale.execution.tuning.tune_trial import finite
 from mtlscale.execution.tuning.tune_workers import WorkerGroup, bundles
 from mtlscale.execution.workers.executor import execute_jobs
 from mtlscale.execution.workers.jobs import Batched, Job, Options
-from mtlscale.execution.workers.ray_queue import Queue, RayQueue
+from mtlscale.execution.workers.ray_queue import Queue, RayQueue, complaints
 from mtlscale.execution.workers.worker import sources
 from mtlscale.records import score
 from mtlscale.records.events import RunEnded, RunEvent
@@ -29,7 +29,7 @@ from mtlscale.records.events import RunEnded, RunEvent
 _STEP_SECONDS = 0.5  # of a trial between two reports
 _END_SECONDS = 10.0  # for Tune to give back what it holds; a signal leaves no more time
 _SHARE_SECONDS = 2.0  # of a trial, where runs are short enough that it has several
-_LAST_SECONDS = 120.0  # for Tune to end by itself, once its last trial has: it writes the state of all
+_LAST_SECONDS = 120.0  # the same after the last trial: it writes the state of all
 
 
 def execute_planned(
@@ -48,7 +48,7 @@ def execute_planned(
 
 
 class TuneStart:
-    """Start of Ray Tune, whose trials are the workers, `slots` of them at once; each does one job of the list."""
+    """Start of Ray Tune, whose trials are the workers, `slots` of them at once; each does its own jobs of the list."""
 
     queue, own = RayQueue, False
 
@@ -166,7 +166,8 @@ def _trainable(options: Options) -> type[Any]:
             self._shared, self._queue = shared, shared["queue"]
             self._location = dumps.listen()
             self._queue.reserve(self.trial_id, ())  # counts a process that dies before its first job
-            self._group = WorkerGroup(shared["options"], shared["plugins"])
+            with complaints(self._queue, self.trial_id):
+                self._group = WorkerGroup(shared["options"], shared["plugins"])
             self._begin(config)
 
         def __repr__(self) -> str:
@@ -192,21 +193,26 @@ def _trainable(options: Options) -> type[Any]:
 
         def step(self) -> dict[str, Any]:
             began = time.monotonic()
-            while (self._left or self._waiting) and time.monotonic() < began + _STEP_SECONDS:
-                if not self._left:
-                    self._take()
-                    continue
-                for event in self._group.step():
-                    self._queue.report(self.trial_id, event)
-                    if isinstance(event, RunEnded):
-                        self._left.discard(event.run_id)
-                        self._score = max(self._score, finite(score(event.record, self._shared["metric"])))
+            with complaints(self._queue, self.trial_id):
+                while (self._left or self._waiting) and time.monotonic() < began + _STEP_SECONDS:
+                    if self._left:
+                        self._advance()
+                    else:
+                        self._take()
 
             self._seconds += time.monotonic() - began
             done = not self._left and not self._waiting
             if done:
                 self._queue.leave(self.trial_id)
             return {"score": self._score, "seconds": self._seconds, "done": done}
+
+        def _advance(self) -> None:
+            """Train up to the next events of the job, and report them."""
+            for event in self._group.step():
+                self._queue.report(self.trial_id, event)
+                if isinstance(event, RunEnded):
+                    self._left.discard(event.run_id)
+                    self._score = max(self._score, finite(score(event.record, self._shared["metric"])))
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             """Save nothing: runs keep their own checkpoints."""
@@ -235,16 +241,17 @@ class _TuneWorker(threading.Thread):
         return not self.is_alive()
 
     def dismiss(self) -> None:
-        """Wait for Tune to note that its last trial has ended."""
-        self.join(_LAST_SECONDS)
-        self.end(())
+        self._stop(_LAST_SECONDS)
 
     def end(self, handles: Sequence[Any]) -> None:
-        """Have Tune end its trials: the places that it has reserved are given back."""
+        self._stop(_END_SECONDS)
+
+    def _stop(self, seconds: float) -> None:
+        """Have Tune end its trials, which gives back the places that it has reserved."""
         if self.is_alive():
             with contextlib.suppress(OSError):
                 stop_file(self._folder).parent.mkdir(parents=True, exist_ok=True)
                 stop_file(self._folder).touch()
-            self.join(_END_SECONDS)
+            self.join(seconds)
         shutil.rmtree(self._folder, ignore_errors=True)
         stop_file(self._folder).unlink(missing_ok=True)

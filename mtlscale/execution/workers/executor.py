@@ -19,7 +19,7 @@ from mtlscale.execution.monitoring import log
 from mtlscale.execution.workers.actor_start import ActorStart
 from mtlscale.execution.workers.job_queue import LostRun, QueueSnapshot, RunIds
 from mtlscale.execution.workers.jobs import Batched, Job, Options
-from mtlscale.execution.workers.ray_queue import Queue
+from mtlscale.execution.workers.ray_queue import Queue, QueueEndedError
 from mtlscale.execution.workers.train_start import TrainStart
 from mtlscale.execution.workers.worker import failed
 from mtlscale.records import Home
@@ -143,6 +143,8 @@ class _Executor:
         """Wait for workers that have nothing to do any more; end those that do not end by themselves."""
         try:
             standing, handles = self._queue.snapshot(), self._queue.handles()
+        except QueueEndedError:
+            standing, handles = QueueSnapshot((), 0, "", 0, {}), {}
         except Exception as error:  # Ray itself has ended, and its workers with it
             log.info("the queue of jobs has ended", extra={"error": str(error).partition("\n")[0]})
             return
@@ -185,8 +187,10 @@ class _Executor:
         for worker in [worker for worker in self._workers if worker.ended()]:
             self._workers.remove(worker)
             error = None if worker.name in self._restarted else worker.error
-            if self._queue.leave(worker.name, error):
-                log.warning("worker lost", extra={"error": first_line(error or "")})
+            lost = self._queue.leave(worker.name, error)
+            for run_id in [] if lost is None else lost or [""]:
+                method = self._parts[run_id].run.method if run_id else ""
+                log.warning("worker lost", extra={"run_id": run_id, "method": method, "error": first_line(error or "")})
 
     def _dismiss_late(self, standing: QueueSnapshot) -> None:
         """Dismiss the workers that come up too late for any job."""

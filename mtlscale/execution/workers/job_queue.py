@@ -160,7 +160,7 @@ class JobQueue:
                 state.held = tuple(run_id for run_id in state.held if run_id != event.run_id)
             self._events.append(event)
 
-    def leave(self, worker: str, error: str | None = None) -> bool:
+    def leave(self, worker: str, error: str | None = None) -> RunIds | None:
         """Remove a worker that has ended, and give its job back.
 
         Args:
@@ -168,11 +168,11 @@ class JobQueue:
             error: Why it has ended, "" if that is unknown; None: because nothing was left for it, or it was ended.
 
         Returns:
-            Whether it was lost: it had a job, or died before it had one.
+            The ids of the runs that were lost with it, none if it died before it had any; None if nothing was lost.
         """
         state = self._workers.pop(worker, None)
         if state is None:
-            return False
+            return None
         if state.held:
             self._give_back(state, error or "")
         if state.reserved:
@@ -182,7 +182,7 @@ class JobQueue:
             if self._fruitless > self._patience:
                 cause = state.complaint or first_line(error)
                 self.give_up(f"workers died {self._fruitless} times before they had a run{because(cause)}")
-        return error is not None and (state.idle or bool(state.held))
+        return state.held if error is not None and (state.idle or state.held) else None
 
     def give_up(self, reason: str) -> None:
         """Fail the jobs that wait, those that are reserved among them."""

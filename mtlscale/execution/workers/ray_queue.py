@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from mtlscale.config import UserError
 from mtlscale.execution.faults.dumps import WorkerLocation
+from mtlscale.execution.faults.post_mortem import first_line
 from mtlscale.execution.workers.job_queue import JobQueue, QueueSnapshot, RunIds
 from mtlscale.execution.workers.jobs import Batched, Job
 from mtlscale.execution.workers.names import actor_name
@@ -28,7 +30,7 @@ class Queue(Protocol):
     def take(self, worker: str) -> Job | Batched | None: ...
     def take_own(self, worker: str, run_ids: RunIds, location: WorkerLocation) -> Job | Batched | None: ...
     def report(self, worker: str, *events: RunEvent) -> None: ...
-    def leave(self, worker: str, error: str | None = None) -> bool: ...
+    def leave(self, worker: str, error: str | None = None) -> RunIds | None: ...
     def give_up(self, reason: str) -> None: ...
     def snapshot(self) -> QueueSnapshot: ...
     def handles(self) -> dict[str, tuple[Any, ...]]: ...
@@ -43,6 +45,10 @@ def complaints(queue: Queue, worker: str) -> Iterator[None]:
     except Exception as error:
         queue.complain(worker, f"{type(error).__name__}: {error}".splitlines()[0])
         raise
+
+
+class QueueEndedError(UserError):
+    """The error of a queue whose process is gone."""
 
 
 class RayQueue:
@@ -66,12 +72,16 @@ class RayQueue:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def call(*arguments: Any) -> Any:
-            import ray
+        return lambda *arguments: self._answer(getattr(self._actor, name).remote(*arguments))
 
-            return ray.get(getattr(self._actor, name).remote(*arguments))
+    def _answer(self, asked: Any) -> Any:
+        import ray
 
-        return call
+        try:
+            return ray.get(asked)
+        except ray.exceptions.RayActorError as error:
+            reason = first_line(str(error))
+            raise QueueEndedError(f"the queue of jobs has died ({reason}); the same command resumes") from None
 
     def close(self) -> None:
         """End the actor; a worker that asks afterwards learns that nothing is left for it."""
@@ -80,14 +90,10 @@ class RayQueue:
         ray.kill(self._actor)
 
     def take(self, worker: str) -> Job | Batched | None:
-        import ray
-
-        return self._titled(ray.get(self._actor.take.remote(worker)))
+        return self._titled(self._answer(self._actor.take.remote(worker)))
 
     def take_own(self, worker: str, run_ids: RunIds, location: WorkerLocation) -> Job | Batched | None:
-        import ray
-
-        return self._titled(ray.get(self._actor.take_own.remote(worker, run_ids, location)))
+        return self._titled(self._answer(self._actor.take_own.remote(worker, run_ids, location)))
 
     def _titled(self, job: Job | Batched | None) -> Job | Batched | None:
         self._title = "" if job is None else job.title
@@ -95,8 +101,6 @@ class RayQueue:
 
     def report(self, worker: str, *events: RunEvent) -> None:
         """Send events, or keep them for the next report; the end of a run has arrived when this returns."""
-        import ray
-
         now = time.monotonic()
         self._allowed = min(_BURST, self._allowed + _RATE * (now - (self._asked or now)))
         self._asked = now
@@ -108,4 +112,4 @@ class RayQueue:
         sent = self._actor.report.options(name=f"report · {self._title}").remote(worker, *self._unsent)
         self._allowed, self._unsent = max(0.0, self._allowed - 1), []
         if at_end:
-            ray.get(sent)
+            self._answer(sent)

@@ -18,7 +18,7 @@ from mtlscale.execution.placement import needs
 from mtlscale.execution.ray_internals import internal
 from mtlscale.execution.workers.jobs import Batched, Job, Options
 from mtlscale.execution.workers.loopback import torch_config
-from mtlscale.execution.workers.ray_queue import Queue, RayQueue, complaints
+from mtlscale.execution.workers.ray_queue import Queue, QueueEndedError, RayQueue, complaints
 from mtlscale.execution.workers.train_reports import Reports
 from mtlscale.execution.workers.trial import execute
 from mtlscale.execution.workers.worker import setup, sources
@@ -82,7 +82,7 @@ def _queue_callback(queue: Queue, name: str) -> Any:
 
             try:
                 is_needed = queue.begin(name, ray.get_runtime_context().current_actor)
-            except ray.exceptions.RayActorError:  # the queue has been closed
+            except QueueEndedError:
                 is_needed = False
             if not is_needed:
                 raise NothingLeftError("no run is left")
