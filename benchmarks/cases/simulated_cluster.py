@@ -380,7 +380,12 @@ class SimulatedStart:
     def worker(self, name: str, title: str, queue: Any) -> Any:
         self._later(self._work(name, queue))
         return SimpleNamespace(
-            name=name, error=None, ended=lambda: name in self.over, dismiss=lambda: None, end=lambda handles: None
+            name=name,
+            error=None,
+            ended=lambda: name in self.over,
+            late=lambda: None,
+            dismiss=lambda: None,
+            end=lambda handles: None,
         )
 
     def monotonic(self) -> float:

@@ -121,6 +121,9 @@ class ThreadWorker:
         error = self._future.exception() if self._future.done() else None
         return None if error is None else str(error)
 
+    def late(self) -> None:
+        """Nothing: it finds the queue empty."""
+
     def dismiss(self) -> None:
         """Nothing: it ends by itself."""
 

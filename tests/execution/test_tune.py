@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import queue
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from listening import Listening
 from mtlscale.api import sweep
 from mtlscale.config import Experiment, UserError, load_experiment
 from mtlscale.data import PreparedData
+from mtlscale.execution.faults import busy_machine
 from mtlscale.execution.planning.plan import Datasets
 from mtlscale.execution.tuning.sweep import plan_sweep
 from mtlscale.execution.tuning.tune import _algorithm
@@ -262,3 +264,61 @@ def test_a_trial_of_two_workers_is_one_of_one(
         for record in records if "asha" in settings else ():
             for mine, other in zip(record.epochs, alone[record.run_id].epochs, strict=False):
                 assert mine.train_loss == pytest.approx(other.train_loss, rel=1e-9)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("always", [False, True])
+def test_a_planned_trial_that_hangs_is_tried_again_and_fails_with_the_cause(
+    always: bool, experiment_file: File, tmp_path: Path, local_ray: None
+) -> None:
+    """As any run of the queue: its thread dump is in the log."""
+    stuck = f"{{name: stuck, mark: {tmp_path / 'mark'}, always: {str(always).lower()}, driver: {os.getpid()}}}"
+    path = experiment_file(
+        methods=f"[{stuck}]",
+        plugins=f"[{PLUGIN}, {PLUGIN.with_name('stuck.py')}]",
+        resources="{timeout_minutes: 0.1, max_failures: 1}",
+        tracking="{enabled: false}",
+        search="{budget: 1, space: {training.lr: [0.02]}}",
+    )
+    home = Home(tmp_path / "home")
+    ((record,),) = sweep(load_experiment(path), home=home).trials.values()
+    assert record.status == ("failed" if always else "finished")
+    cause = "its worker died 2 times: no sign of life within 0.1 minutes; thread dumps in the log"
+    assert not always or record.error == cause
+    assert (home.root / "logs" / "small.jsonl").read_text().count("stuck.py") >= 1 + always
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_planned_trials_that_get_no_worker_are_given_up_with_the_cause(
+    experiment_file: File, tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others hold all CPUs: Tune is ended at once, and the same command goes on once they are free."""
+    import ray
+    from ray.util import placement_group, remove_placement_group
+
+    monkeypatch.setattr(busy_machine, "slowdown", lambda: 1.0)
+
+    def within(minutes: float) -> Experiment:
+        path = experiment_file(
+            methods="[equal]",
+            tracking="{enabled: false}",
+            resources=f"{{cpus_per_worker: 2, start_minutes: {minutes}}}",
+            search="{budget: 2, space: {training.lr: [0.02, 0.03]}, executor: tune}",
+        )
+        return load_experiment(path)
+
+    home = Home(tmp_path / "home")
+    others = placement_group([{"CPU": 4}])
+    ray.get(others.ready())
+    began = time.monotonic()
+    try:
+        (records,) = sweep(within(0.05), home=home).trials.values()
+    finally:
+        remove_placement_group(others)
+    assert time.monotonic() - began < 90
+    assert [record.status for record in records] == ["failed"] * 2
+    assert str(records[0].error).startswith("no worker has come up within 0.05 minutes: each needs 2 CPUs; others may")
+    (records,) = sweep(within(60), home=home).trials.values()
+    assert [record.status for record in records] == ["finished"] * 2

@@ -240,13 +240,16 @@ class _TuneWorker(threading.Thread):
     def ended(self) -> bool:
         return not self.is_alive()
 
+    def late(self) -> None:
+        """Do nothing: Tune's trials have the last jobs."""
+
     def dismiss(self) -> None:
-        self._stop(_LAST_SECONDS)
+        self._end_tune(_LAST_SECONDS)
 
     def end(self, handles: Sequence[Any]) -> None:
-        self._stop(_END_SECONDS)
+        self._end_tune(_END_SECONDS)
 
-    def _stop(self, seconds: float) -> None:
+    def _end_tune(self, seconds: float) -> None:
         """Have Tune end its trials, which gives back the places that it has reserved."""
         if self.is_alive():
             with contextlib.suppress(OSError):

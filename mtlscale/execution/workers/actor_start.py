@@ -82,6 +82,9 @@ class _ActorWorker:
             self.end(())
         return self._over
 
+    def late(self) -> None:
+        self.end(())
+
     def dismiss(self) -> None:
         self.end(())
 

@@ -41,8 +41,11 @@ class Worker(Protocol):
     def error(self) -> str | None:
         """Why it has ended: the text of an error; None if nothing was left for it."""
 
+    def late(self) -> None:
+        """Take note that no job waits and it is not up: end it, unless it learns so itself."""
+
     def dismiss(self) -> None:
-        """Take note that nothing is left for it: end it, unless it ends by itself."""
+        """Take note that every job has ended: end it, unless it ends by itself."""
 
     def end(self, handles: Sequence[Any]) -> None:
         """End it, whatever it does; the handles are those that it has left with the queue."""
@@ -126,7 +129,9 @@ class _Executor:
             if self._remaining == 0:
                 return
 
-            self._dismiss_late(standing)
+            for worker in self._workers if not standing.waiting else ():
+                if not standing.is_up(worker.name):
+                    worker.late()
             self._start_workers(standing)
             self._end_hung(standing)
 
@@ -191,13 +196,6 @@ class _Executor:
             for run_id in [] if lost is None else lost or [""]:
                 method = self._parts[run_id].run.method if run_id else ""
                 log.warning("worker lost", extra={"run_id": run_id, "method": method, "error": first_line(error or "")})
-
-    def _dismiss_late(self, standing: QueueSnapshot) -> None:
-        """Dismiss the workers that come up too late for any job."""
-        if not standing.waiting and not self._start.own and self._start.capacity == 1:
-            for worker in self._workers:
-                if not standing.is_up(worker.name):
-                    worker.dismiss()
 
     def _start_anew(self, standing: QueueSnapshot) -> None:
         """End the workers that have not come up; others start in their places."""

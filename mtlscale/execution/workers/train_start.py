@@ -162,8 +162,11 @@ class _Group(threading.Thread):
     def ended(self) -> bool:
         return not self.is_alive()
 
-    def dismiss(self) -> None:
+    def late(self) -> None:
         """Do nothing: a group that waits for resources learns that it is not needed when it asks again."""
+
+    def dismiss(self) -> None:
+        """Do nothing: a group that is up has found the queue empty."""
 
     def end(self, handles: Sequence[Any]) -> None:
         """End its controller, and give its places back."""
