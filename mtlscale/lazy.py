@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 TABLES: dict[str, Mapping[str, str]] = {}  # package -> its public names -> their modules
 
@@ -35,3 +35,22 @@ def lazily(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], An
         return sorted({*modules, *submodules, *(name for name in namespace if name.startswith("__"))})
 
     return get, names, list(modules)
+
+
+class Deferred:
+    """A module that is imported when one of its names is first used."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self._module), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import torch as torch
+    from torch import Tensor as Tensor
+else:
+    torch, Tensor = Deferred("torch"), Any  # for modules that declare what a driver reads and compute what workers do

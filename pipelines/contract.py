@@ -164,8 +164,9 @@ class Pipeline(Component):
     download: ClassVar[Download | None] = None
     # The metrics, or `<task>.<metric>`, that enter Δ and η; names that are not measured are ignored. Default: all.
     delta: ClassVar[tuple[str, ...]] = ()
-    # Default floors of an experiment that cannot be computed on this set and are left out.
-    without_floors: ClassVar[tuple[str, ...]] = ()
+    # Default floors of an experiment that are left out for this set. Forests and boosting are for tables: numbers,
+    # categories and molecules.
+    without_floors: ClassVar[tuple[str, ...]] = ("forest", "boosting")
     # Rule of `data.format.texts` that splits texts into words, for users who apply the vocabulary to raw texts.
     words: ClassVar[str | None] = None
     hub: ClassVar[bool] = False  # whether it reads sets that the `datasets` library wrote

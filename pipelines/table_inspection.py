@@ -19,15 +19,15 @@ from mtlscale.data.tables.raw_files import Problems, is_hidden
 from mtlscale.data.tables.table_file import ROW, TableRead, read_table
 from pipelines._formats.hub_table import SPLIT_COLUMN, read_hub_table
 from pipelines._images.picture_checks import picture_lines
-from pipelines._tables.inputs import BESIDE_MOLECULES, infinite_cells, input_kind, no_input
+from pipelines._sources.neighbours import labels_beside, neighbour_lines
+from pipelines._tables.inputs import BESIDE_MOLECULES, infinite_cells, input_kind, is_present, no_input
 from pipelines._tables.molecule_column import assays, molecule_column
-from pipelines._tables.neighbours import labels_beside, neighbour_lines
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.suspicions import duplicates, near_predictors, perfect_predictors, row_names
 from pipelines._tables.table_parts import is_large, parts_of, sample_of
 from pipelines._tables.target_checks import alike_columns, target_warnings, value_warnings
 from pipelines._tables.target_choice import chosen_targets
-from pipelines._tables.targets import Target, guess_kind, is_present, read_target, target_uses
+from pipelines._tables.targets import Target, guess_kind, read_target, target_uses
 from pipelines._tables.text_columns import question_lines, read_texts
 from pipelines.image.image_folder import IMAGE, PICTURES, ImageFolder, split_folders
 from pipelines.vectors.table import TableFile

@@ -70,6 +70,8 @@ ANGLES = [
 ]
 CLASSES = [replace(setting, classes=True) for setting in ANGLES]
 Key = tuple[int, str, int]  # steps, covariance, source samples
+Rows = tuple[Tensor, Tensor]  # inputs, labels
+Measured = dict[int, np.ndarray]  # steps -> errors
 
 
 class Networks:
@@ -124,17 +126,43 @@ def errors(setting: Setting, draws: Sequence[int], sizes: Sequence[int]) -> dict
     """Return the target's error [draws] after these steps, by covariance and source samples; ("", 0) is alone."""
     sources = [("", 0), *itertools.product(COVARIANCES, sizes)]
     pairs = [(draw, *source) for draw in draws for source in sources]
-    target, source, test, counts = _data(setting, pairs)
     sourced = torch.tensor([float(size > 0) for _, _, size in pairs])
-    features = target[0].shape[-1]
-    networks = Networks([draw for draw, *_ in pairs], features, setting.width, setting.link, sourced, setting.classes)
-    optimizer = torch.optim.Adam(networks.parameters, lr=setting.lr)
-    generator, place = torch.Generator().manual_seed(0), torch.arange(len(pairs))[:, None]
+    measured = trained(setting, [draw for draw, *_ in pairs], sourced, *_data(setting, pairs))
+    return {
+        (step, *source): values[number :: len(sources)]
+        for step, values in measured.items()
+        for number, source in enumerate(sources)
+    }
 
-    found: dict[Key, np.ndarray] = {}
+
+def trained(
+    setting: Setting,
+    draws: Sequence[int],
+    sourced: Tensor,
+    target: Rows,
+    source: Rows,
+    test: Rows,
+    counts: Tensor,
+) -> Measured:
+    """Return each pair's error [C] on the target's test samples after the setting's steps.
+
+    Args:
+        setting: What is the same for all pairs.
+        draws: Each pair's draw of the first weights [C].
+        sourced: 1 for pairs, 0 for a single task [C].
+        target: Inputs [C, N, d] and labels [C, N].
+        source: The same of the source, whose rows behind `counts` are never drawn.
+        test: The same of the target, for measuring.
+        counts: The number of source samples [C].
+    """
+    networks = Networks(draws, target[0].shape[-1], setting.width, setting.link, sourced, setting.classes)
+    optimizer = torch.optim.Adam(networks.parameters, lr=setting.lr)
+    generator, place = torch.Generator().manual_seed(0), torch.arange(len(draws))[:, None]
+
+    measured: Measured = {}
     for step in range(1, max(setting.steps) + 1):
         rows = torch.randperm(setting.samples, generator=generator)[:BATCH]
-        drawn = (torch.rand(len(pairs), BATCH, generator=generator) * counts[:, None]).long()
+        drawn = (torch.rand(len(draws), BATCH, generator=generator) * counts[:, None]).long()
         loss = networks.loss(
             (target[0][:, rows], target[1][:, rows]), (source[0][place, drawn], source[1][place, drawn])
         )
@@ -142,15 +170,11 @@ def errors(setting: Setting, draws: Sequence[int], sizes: Sequence[int]) -> dict
         loss.backward()
         optimizer.step()
         if step in setting.steps:
-            measured = networks.errors(*test)
-            for number, (covariance, size) in enumerate(sources):
-                found[step, covariance, size] = measured[number :: len(sources)]
-    return found
+            measured[step] = networks.errors(*test)
+    return measured
 
 
-def _data(
-    setting: Setting, pairs: Sequence[tuple[int, str, int]]
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor], tuple[Tensor, Tensor], Tensor]:
+def _data(setting: Setting, pairs: Sequence[tuple[int, str, int]]) -> tuple[Rows, Rows, Rows, Tensor]:
     """Return samples [C, N, ...] of target, source (zeros behind the last) and test, and the sources' sizes [C]."""
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {"target": [], "source": [], "test": []}
     for draw, covariance, size in pairs:

@@ -22,7 +22,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +30,15 @@ import numpy as np
 from mtlscale.config import DatasetSpec, Experiment, UserError, load_experiment
 from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, RunRecord
-from mtlscale.report.charts.canvas import new_figure, save, style
+from mtlscale.report.charts.chart import PLAIN, Axis, Chart, Dots, Level, Mark, Panel
+from mtlscale.report.charts.colors import LineStyle
+from mtlscale.report.charts.vega import save
+from mtlscale.report.sections.learning_curves import FRACTION_KEY
 from mtlscale.report.stats.statistics import half_width, t_test
-from mtlscale.report.studies.learning import FRACTION_KEY
 
 Part = Callable[[str, str], bool]  # data set, task -> whether it counts
 FLOORS = ("constant", "linear")
+MEAN = LineStyle("#c0821a")
 
 
 @dataclass(frozen=True)
@@ -209,20 +212,17 @@ def _told(mean: float, half: float) -> str:
 
 def picture(found: Sequence[Gain], title: str, path: Path) -> Path:
     ordered = sorted(found, key=lambda one: one.mean)
-    means, places = np.array([one.mean for one in ordered]), np.arange(len(ordered))
-    with style():
-        figure = new_figure(6.4, 1.2 + 0.2 * len(ordered))
-        axes = figure.subplots()
-        halves = np.nan_to_num([one.half for one in ordered])
-        axes.errorbar(means, places, xerr=halves, fmt="o", color="#2f6fb3", ecolor="#9dbfe0", markersize=4)
-        if len(ordered) > 1:
-            half = float(half_width(means.std(ddof=1), len(means)))
-            axes.axvspan(means.mean() - half, means.mean() + half, color="#f0c36d", alpha=0.4, lw=0)
-        axes.axvline(means.mean(), color="#c0821a", lw=1.2)
-        axes.axvline(0.0, color="#4a4f57", lw=0.8)
-        axes.set_yticks(places, [one.dataset for one in ordered])
-        axes.set(title=title, xlabel="points; bars: 95 % over seeds; band: mean and 95 % over sets")
-    return save(figure, path)
+    means = np.array([one.mean for one in ordered])
+    names = [one.dataset for one in ordered]
+    levels: list[Mark] = [Level(at=0.0, axis="x", look=PLAIN), Level(at=means.mean(), axis="x", look=MEAN)]
+    if len(ordered) > 1:
+        half = float(half_width(means.std(ddof=1), len(means)))
+        ends = (means.mean() - half, means.mean() + half)
+        levels += [Level(at=end, axis="x", look=replace(MEAN, dash="dot")) for end in ends]
+    dots = Dots(x=means, y=names, looks=LineStyle("#2f6fb3"), x_error=[one.half for one in ordered])
+    x = Axis(title="points; bars: 95 % over seeds; lines: mean and 95 % over sets")
+    panel = Panel(marks=[*levels, dots], x=x, y=Axis(names=names))
+    return save([Chart(panels=[panel], title=title, width=6.4, height=1.2 + 0.2 * len(ordered))], path)
 
 
 def main() -> int:

@@ -24,8 +24,8 @@ import numpy as np
 from mtlscale.config import UserError, load_experiment
 from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, RunRecord
+from mtlscale.report.sections.similarity import FEWEST, correlation, format_correlation, mean_score
 from mtlscale.report.stats.frames import newest
-from mtlscale.report.studies.similarity import FEWEST, correlation, format_correlation, mean_score
 
 Tasks = frozenset[str]
 

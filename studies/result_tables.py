@@ -34,11 +34,13 @@ KINDS = {  # a column that only this kind of table has -> its name
     "what is known": "correlations",
     "search": "searches",
     "runs": "leaderboard",
+    "method by seed": "seeds",
 }
 OF_DATASETS = (
     "published",
     "cost",
     "leaderboard",
+    "seeds",
     "tasks",
     "correlations",
     "searches",

@@ -16,6 +16,7 @@ many data sets it shows what these say together.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -26,14 +27,17 @@ import gains
 import result_tables
 import safety
 import structures
+import theory
 
 from mtlscale.config import Experiment, UserError, load_experiment
 from mtlscale.config.experiment.loading import shipped
 from mtlscale.execution.finding.own_board import own_board
 from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard, read_published
-from mtlscale.report.formats.markdown import markdown_part
-from mtlscale.report.sections.registry import REPORT, sections
+from mtlscale.report.formats.markdown import markdown
+from mtlscale.report.report_section import REPORT
+from mtlscale.report.sections.comparisons import compared
+from mtlscale.report.sections.registry import sections
 from mtlscale.version import __version__
 
 ORDER = (
@@ -51,6 +55,7 @@ PROGRAMS = {
         "Where a source of the same, a disjoint or a rotated covariance helps and hurts: target size, noise, width and "
         "steps, the chosen settings on other draws, and the settings as printed.",
     ),
+    **{f"theory_{name}": (f"python studies/theory.py {name}", case.question) for name, case in theory.CASES.items()},
 }
 
 
@@ -90,7 +95,8 @@ def _from_records(paths: list[Path] | None, experiments: list[str]) -> Iterator[
 
     for name in experiments or sorted(shipped(), key=_place):
         experiment = load_experiment(name)
-        found = next(((records, home) for home in homes if (records := left(experiment, home))), None)
+        places = [home for home in homes if home.ledger(experiment.name).is_file()]
+        found = next(((records, home) for home in places if (records := left(experiment, home))), None)
         if found:
             parts += section(experiment, *found)
         elif experiments:
@@ -115,7 +121,7 @@ def _left_page(name: str, homes: list[Home]) -> str:
 
 
 def left(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
-    """Return the newest record of every row that the commands left.
+    """Return the newest record of every row that the commands left, with its epochs.
 
     `given` names the revisions of the code that made them; later changes of defaults do not remove them.
     """
@@ -128,7 +134,8 @@ def left(experiment: Experiment, home: Home) -> tuple[RunRecord, ...]:
     # A run that two rows share is in the ledger once; the plan shows it under both.
     records = [*Ledger(home.ledger(experiment.name)), *own_board(experiment, home).records]
     found = {(record.dataset, record.method, record.seed): record for record in records}
-    return tuple(found[row] for row in rows if row in found)
+    records = [found[row] for row in rows if row in found]
+    return tuple(record.model_copy(update={"epochs": home.epochs(record.run_id)}) for record in records)
 
 
 def _told(homes: list[Home]) -> str:
@@ -153,7 +160,8 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield f"```sh\nmtlscale run {experiment.name}\n```\n"
     yield given(experiment, records, home)
     noisy = many and any(dataset.noise is not None for dataset in experiment.datasets)
-    together = "\n".join(map(markdown_part, sections(board.tables, records, REPORT)))
+    made = sections(board.report(records), REPORT)
+    together = markdown([study for study in made if not study.dataset])
     if together and not noisy:  # of noise there are draws, and a study of each would say nothing
         yield re.sub(r"^(##+) ", r"#\1 ", together, flags=re.MULTILINE)
     if many:
@@ -165,11 +173,13 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
         return
     lines = [line for line in board.to_markdown().splitlines() if line.count(" | ") < WIDEST]
     yield re.sub(r"^(##+) ", r"#\1 ", "\n".join([*lines, ""]), flags=re.MULTILINE)
+    yield from by_seed(board)
     yield from acted(records)
     yield from structures.found(records)
     if safe := list(safety.safety(records, str(experiment.baseline))):
         yield "\n".join([*safe, ""])
-    for comparisons in board.comparisons.values():
+    for dataset, table in board.tables.items():
+        comparisons = compared(table, board.published.get(dataset, ()))
         yield from (f"- {sentence}" for comparison in comparisons for sentence in comparison.opposite)
     yield ""
 
@@ -203,7 +213,7 @@ def given(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) ->
     if experiment.search is not None:
         trials = [
             record
-            for record in Ledger(home.trials(experiment.name, experiment.search.ledger)).latest(epochs=False).values()
+            for record in Ledger(home.trials(experiment.name, experiment.search.ledger)).latest().values()
             if record.experiment == experiment.name
         ]
         text += (
@@ -236,13 +246,27 @@ def floors(board: Leaderboard) -> Iterator[str]:
         yield f"**{dataset}: {first}**{f'; {rest}' if rest else ''}."
 
 
+def by_seed(board: Leaderboard) -> Iterator[str]:
+    """Yield a table for each data set of what every run reached, which differences of the same seed are taken from."""
+    for dataset, table in board.tables.items():
+        values = table.by_seed(table.runs["average"]) if "average" in table.runs else None
+        if values is None or len(values) < 2:
+            continue
+        yield f"### {dataset} by seed\n"
+        yield f"| method by seed | {' | '.join(map(str, values.index))} |\n| --- |{' ---: |' * len(values)}"
+        for method in table.rows.index:
+            shown = ["–" if math.isnan(value) else f"{value:.3f}" for value in values[method]]
+            yield f"| {method} | {' | '.join(shown)} |"
+        yield ""
+
+
 def acted(records: tuple[RunRecord, ...]) -> Iterator[str]:
     """Yield a table of how far each balancer's weights ever were from equal ones, with GetMTL's κ."""
     rows = []
     for method in dict.fromkeys(record.method for record in records):
         done = [record for record in records if record.method == method and record.status == "finished"]
         known = [record.departure for record in done if record.departure is not None]
-        kappas = [record.epochs[-1].traces["kappa"] for record in done if "kappa" in record.epochs[-1].traces]
+        kappas = [e.traces["kappa"] for record in done for e in record.epochs[-1:] if "kappa" in e.traces]
         if (known and max(known) > 0) or kappas:
             settings = sorted({words(record.trial) for record in done})
             kappa = f"{min(kappas):.2g} to {max(kappas):.2g}" if kappas else ""

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,11 +20,14 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from mtlscale.config import Experiment, Run, load_experiment
+from mtlscale.config.registry import components
+from mtlscale.config.registry.report_parts import PLUGIN as PLUGIN_MODULE
 from mtlscale.data.memory_limits import cgroup_memory
 from mtlscale.data.readers.prepared import PreparedData, load_prepared
 from mtlscale.execution.preparing.prepare import prepare
 
-PLUGIN = Path(__file__).parent / "plugins" / "uneven.py"
+OF_TESTS = Path(__file__).parent / "plugins"
+PLUGIN = OF_TESTS / "uneven.py"
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # so do the processes that tests start: each core has a process already
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -126,6 +130,17 @@ def freed_memory() -> Iterator[None]:
     yield
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten_plugins() -> Iterator[None]:
+    """Forget the plugins that a module's tests wrote: another module's tests would find them by their names."""
+    yield
+    for classes in components._PLUGINS.values():
+        for name, cls in list(classes.items()):
+            file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+            if cls.__module__.startswith(PLUGIN_MODULE) and (file is None or not Path(file).is_relative_to(OF_TESTS)):
+                del classes[name]
 
 
 @pytest.fixture(scope="session")

@@ -11,15 +11,18 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import component_pages
 import properties
 import pytest
 import reference
+import repository
+import rules
 
 from mtlscale.config.experiment.key_reference import key_reference
-from mtlscale.config.registry.components import PACKAGES, component, names
+from mtlscale.config.registry.components import PACKAGES, component, names, plugin_file
 from mtlscale.config.registry.extensions import POINTS
 from mtlscale.config.registry.installed import GROUP
-from mtlscale.metrics import METRICS
+from mtlscale.metrics import all_metrics
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studies"))
 import result_tables
@@ -28,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "results" / "tables").rglob("README.md")),
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "RELEASING.md", "results/README.md")),
+    *(ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "RELEASING.md", "results/README.md")),
 ]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md"]  # names of earlier versions stand in the changelog
 FOLDERS = "mtlscale|pipelines|tests|docs|experiments|benchmarks|studies|cluster"
@@ -49,9 +52,10 @@ def blocks(page: Path) -> list[str]:
 
 @functools.cache
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings, those of the tables that the site has too."""
+    """As GitHub makes them of headings, and the components of the page whose links lead to theirs on the site."""
     headings = re.findall(r"^#+ (.*)$", reference.filled(page.read_text(encoding="utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    found = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return found | repository.COMPONENTS.keys() if page.name == "components.md" else found
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
@@ -144,15 +148,39 @@ def sections(page: str) -> dict[str, str]:
     return {heading.lstrip("# "): below for heading, below in zip(parts[::2], parts[1::2], strict=True)}
 
 
-def test_the_page_of_components_is_whole() -> None:
-    text = reference.filled((ROOT / "docs" / "components.md").read_text(encoding="utf-8"))
+def test_every_component_has_a_page_with_its_settings() -> None:
+    pages = component_pages.pages()
     for kind in PACKAGES:
-        below = text.partition(f"\n## {kind.capitalize()}\n")[2].partition("\n## ")[0]
+        shared = component_pages.shared_rows(kind)
         for name in names(kind, plugins=False):
-            cls, entry = component(kind, name), below.partition(f"\n### `{name}`\n")[2].partition("\n### ")[0]
-            assert cls.summary() in entry, f"{kind}: {name}"
-            assert re.findall(r"^\| `(\w+)` \|", entry, re.M) == list(cls.knobs()), f"{kind}: {name}"
-    assert re.findall(r"^\| `([\w.]+)` \|", sections("components.md")["Metrics"], re.M) == list(METRICS)
+            cls, text = component(kind, name), pages[f"{kind}/{name}.md"]
+            own = re.findall(r"^\| `(\w+)` \|", text.partition("## Settings")[2].partition("\n## ")[0], re.M)
+            others = [re.findall(r"`(\w+)`", row)[0] for row, of in shared.items() if name in of]
+            assert cls.summary() in text, f"{kind}: {name}"
+            assert sorted(own + others) == sorted(cls.knobs()), f"{kind}: {name}"
+            assert all(f"`{other}` (" in text for other in others), f"{kind}: {name}"
+    assert re.findall(r"^\| `([\w.]+)` \|", sections("components.md")["Metrics"], re.M) == list(all_metrics())
+
+
+def test_the_mathematics_stand_once_on_the_site() -> None:
+    whole = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    rest, pages = component_pages.without_sections(whole), component_pages.pages()
+    for name, section in component_pages.SECTION.findall(whole):
+        assert section.strip() in pages[repository.COMPONENTS[name]]
+        assert section.strip() not in rest and f"[`{name}`](#{name})" in rest
+    assert re.findall(r"^#{2,3} .*$", rest, re.M) == re.findall(r"^#{2,3} .*$", whole, re.M)
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [("equal", "(0.40, 0.45)"), ("mgda", "(0.07, 0.50)"), ("cagrad", None), ("pcgrad", None)],
+)
+def test_pictures_of_rules_show_the_update(name: str, drawn: str | None) -> None:
+    picture = rules.picture(name)
+    assert picture is not None and picture.count("<svg") == 2
+    if drawn is not None:
+        assert f"in conflict: d = {drawn}" in picture
+    assert rules.picture("meta_weighting") is None
 
 
 def test_the_page_of_experiment_files_is_whole() -> None:
@@ -238,21 +266,11 @@ def test_extension_points_listed_are_those_of_the_code() -> None:
     assert {point: [signature, what] for point, signature, what in rows} == signatures
 
 
-def test_capabilities_listed_are_those_of_the_code() -> None:
-    tree = ast.parse((ROOT / "mtlscale" / "architectures" / "capabilities.py").read_text(encoding="utf-8"))
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    known = {
-        cls.name: [
-            node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.target)
-            for node in cls.body
-            if isinstance(node, ast.FunctionDef | ast.AnnAssign)
-        ]
-        for cls in classes
-        if (ast.get_docstring(cls) or "").startswith("Capability")
-    }
-    page = ARCHITECTURE.read_text(encoding="utf-8").partition("### Capabilities")[2].partition("### ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.M)
-    assert {name: re.findall(r"`(\w+)`", listed) for name, listed in rows} == known
+def test_hooks_listed_are_those_of_the_code() -> None:
+    from mtlscale.architectures import Hooks
+
+    page = ARCHITECTURE.read_text(encoding="utf-8").partition("### Hooks")[2].partition("### ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == {name for name in vars(Hooks) if not name.startswith("_")}
 
 
 def test_the_glossary_is_in_order_and_says_each_word_once() -> None:
@@ -260,6 +278,17 @@ def test_the_glossary_is_in_order_and_says_each_word_once() -> None:
     words = [word.partition(" (")[0] for word in words[2:]]  # below the head
     assert len(words) > 40
     assert words == sorted(set(words), key=str.lower)
+
+
+def test_the_table_of_balancers_says_what_they_need_and_give_to_heads() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*) \| (\w+) \| (weighted|mean|sum) \| .* \|$", page, re.MULTILINE)
+    told = {name: (need.lower(), heads) for cell, need, heads in rows for name in re.findall(r"`(\w+)`", cell)}
+    balancers = {name: component("balancers", name) for name in names("balancers")}
+    own = {
+        name: cls for name, cls in balancers.items() if not plugin_file(cls) and "of" not in cls.knobs()
+    }  # no wrapper
+    assert told == {name: (cls.needs, cls.heads) for name, cls in own.items()}
 
 
 def test_the_page_lists_the_sub_rooms_of_every_room() -> None:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "benchmarks" / "run.py"
 # What a machine with a GPU and little else lacks: all that the package depends on and the drill does not.
 ABSENT = (
-    "datasets", "fsspec", "gensim", "joblib", "lightning_utilities", "matplotlib", "mlflow", "optuna", "pandas",
-    "plotly", "psutil", "ray", "rich", "sklearn", "torchjd", "torchvision", "typer",
+    "datasets", "fsspec", "gensim", "joblib", "lightning_utilities", "mlflow", "optuna", "pandas",
+    "psutil", "ray", "rich", "sklearn", "torchjd", "torchvision", "typer", "vl_convert",
 )  # fmt: skip
 BARE = f"""
 import runpy, sys

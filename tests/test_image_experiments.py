@@ -14,6 +14,7 @@ from mtlscale.config import SHIPPED, Experiment, Task, TaskSuite, load_experimen
 from mtlscale.data import Batch, Samples
 from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.report import Leaderboard, read_published
+from mtlscale.report.sections.comparisons import compared
 from mtlscale.torchvision_ops import declare
 from mtlscale.training import build_model, train
 
@@ -113,13 +114,13 @@ def test_the_small_form_runs_on_the_official_layout_and_stands_beside_the_paper(
         prepare(name, dict(dataset.options), DATA_SETS[name].write(tmp_path / name), tmp_path / "home")
     )
     records = [train(run, data) for run in experiment.runs({name: data.manifest.fingerprint})]
-    assert {record.method for record in records} == {method.label for method in experiment.methods}
+    assert {record.method for record in records} == {method.label for method in experiment.methods_of(dataset)}
     assert {record.status for record in records} == {"finished"}, [record.error for record in records]
     assert {record.steps for record in records} == {2}
     assert experiment.published is not None
     published = read_published(experiment.published)
     board = Leaderboard.from_records(records, published=published)
-    comparisons = board.comparisons[name]
+    comparisons = compared(board.tables[name], board.published[name])
     assert len(comparisons) == len(published.of(name)) == 2
     for comparison in comparisons:
         assert {row[0] for row in comparison.sheet.texts} == {"stl", "equal", "cross_stitch", "mtan", "tsn"} & set(
@@ -149,3 +150,14 @@ def test_the_full_form_starts_from_a_file_of_weights(tmp_path: Path) -> None:
     assert torch.equal(model.encoder.stages[4][1].conv2.weight, theirs.layer4[1].conv2.weight)
     record = train(run, data)
     assert record.status == "finished" and record.spec["encoder"]["weights"]["file"].endswith("resnet18.pth")
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"), [("cityscapes", 2), ("nyuv2", 2), ("pascal_context", 16), ("taskonomy", 64)]
+)
+def test_searches_have_the_published_batches(name: str, batch: int) -> None:
+    experiment = load_experiment(f"{name}_full")
+    searching = [run for run in experiment.runs({experiment.datasets[0].label: "f00d"}) if len(run.parts.phases) > 1]
+    searches = [phase for run in searching for phase in run.parts.phases if phase.name.startswith(("search", "stage"))]
+    assert {run.method for run in searching} >= {"bmtas", "ltb", "conal", "conal_pro", "dsmtl_al"}
+    assert {phase.batch_size for phase in searches} == {batch}

@@ -31,6 +31,29 @@ def test_capacities_differ_in_one_size_alone(form: str) -> None:
     assert len({str(dataset.options) for dataset in experiment.datasets}) == 1
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_figure_5b_tunes_the_whole_network_of_sst(form: str) -> None:
+    """With and without R, for 5 to 10 epochs, on all six tasks; the size is SST-2's best."""
+    experiment = load_experiment(f"sentences_from_sst_{form}")
+    assert not experiment.datasets[0].options.get("tasks")
+    tuned = {m.label: m.architecture.options for m in experiment.methods if m.architecture.name == "aligned"}
+    for label in ("tuned", "tuned_aligned"):
+        options = tuned[label]
+        assert (options["source_task"], options["freeze_shared"]) == ("SST-2", False)
+        assert 5 <= options["align_epochs"] <= 10
+        assert options.get("turning", True) == (label == "tuned_aligned")
+    assert experiment.model.encoder.options["hidden"] in (200, [200])
+
+
+@pytest.mark.parametrize("name", ["glue_pairs_full", "glue_five_full"])
+def test_glue_has_the_printed_settings(name: str) -> None:
+    experiment = load_experiment(name)
+    assert experiment.model.encoder.options["tune"] == "frozen"
+    training = experiment.training
+    assert (training.lr, training.epochs, len(experiment.seeds)) == (2e-5, 5, 5)
+    assert len(experiment.datasets) == (10 if name == "glue_pairs_full" else 1)
+
+
 @pytest.mark.parametrize("study", ["pairs", "six", "capacity"])
 def test_the_full_form_has_the_published_sizes(study: str) -> None:
     experiment = load_experiment(f"sentences_{study}_full")

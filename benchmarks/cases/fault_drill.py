@@ -1,6 +1,6 @@
 """Break a cluster on purpose, again and again, and see whether every experiment still ends complete and correct.
 
-    python benchmarks/run.py fault_drill --rounds 24  # three of each kind, a table for docs/clusters.md at the end
+    python benchmarks/run.py fault_drill --rounds 24  # three of each kind, a table for docs/evidence.md at the end
     python benchmarks/run.py fault_drill --rounds 8 --seed 7 --keep
     python benchmarks/run.py fault_drill --rounds 2 --kinds second disk
 

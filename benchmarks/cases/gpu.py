@@ -167,9 +167,9 @@ class Trial:
             wanted = zip(*(updater.steps(self._epoch) for updater in updaters), strict=True)
             self._steps = self.batches.steps(wanted, self._epoch)
             parts = next(self._steps)
+        others = {updater.turn.name: part.micros for updater, part in zip(updaters, parts, strict=True)}
         for updater, part in zip(updaters, parts, strict=True):
-            self.session.show(updater, [each.micros for each in parts])
-            self.session.step(updater, part.micros, part.query)
+            self.session.step(updater, part.micros, part.query, others)
 
     def wait(self) -> None:
         if self.device.type == "cuda":

@@ -39,7 +39,7 @@ from harness import say
 
 PACKAGES = ("mtlscale", "pipelines")
 LIBRARIES = (
-    "torch", "pandas", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model", "matplotlib.pyplot", "pydantic",
+    "torch", "pandas", "pyarrow.parquet", "scipy.stats", "sklearn.linear_model", "pydantic",
     "typer", "rich", "hypothesis", "optuna", "ray", "mlflow", "pytest",
 )  # fmt: skip
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
@@ -47,6 +47,9 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
+
+
+_NO_SUCH_TEST = "pytest ended with 4"  # of a tree that lacks the map's tests
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Mutant:
 
 @dataclass
 class Verdict:
-    """What became of a mutant: caught (by which test), survived, not covered, or gone from the tree."""
+    """What became of a mutant: caught (by which test), survived, not covered, gone from the tree, or its tests are."""
 
     mutant: Mutant
     outcome: str
@@ -343,6 +346,8 @@ def judge(tree: Path, mutant: Mutant, by: str, lines: dict[str, dict[int, list[s
         tests = chosen(covering, seconds, arguments.seconds, arguments.most)
         for group in ([by] if by in seconds else [], tests):
             if group and (found := fails(tree, group, 4 * arguments.seconds + 60)):
+                if found == _NO_SUCH_TEST:
+                    return Verdict(mutant, "unasked", found, len(tests), time.monotonic() - began)
                 return Verdict(mutant, "caught", found, len(tests), time.monotonic() - began)
         return Verdict(mutant, "survived" if tests else "uncovered", "", len(tests), time.monotonic() - began)
     finally:

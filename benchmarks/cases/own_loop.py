@@ -76,20 +76,36 @@ class Script:
         torch.manual_seed(0)
         generator = torch.Generator().manual_seed(1)
         self.own_inputs = problem == "texts4"
+        trunk: nn.Module
         if problem in ("one10", "one10wide"):
             tasks, rows, features = (10, 64, 256) if problem == "one10" else (10, 256, 512)
-            self.trunk, self.inputs = mlp(features), [torch.randn(rows, 784, generator=generator)]
+            trunk, inputs = mlp(features), [torch.randn(rows, 784, generator=generator)]
         elif problem == "texts4":
             tasks, rows, features = 4, 32, 300
-            self.trunk = TextCNN()
-            self.inputs = [zipf_tokens(rows, 256, 20_000, generator) for _ in range(tasks)]
+            trunk = TextCNN()
+            inputs = [zipf_tokens(rows, 256, 20_000, generator) for _ in range(tasks)]
         else:
             tasks, rows, features = 3, 16, 512
-            self.trunk, self.inputs = ResNet18(), [torch.randn(rows, 3, 64, 64, generator=generator)]
+            trunk, inputs = ResNet18(), [torch.randn(rows, 3, 64, 64, generator=generator)]
 
-        self.heads = nn.ModuleList(nn.Linear(features, OUTPUTS) for _ in range(tasks))
-        self.targets = [torch.randint(OUTPUTS, (rows,), generator=generator) for _ in range(tasks)]
-        self.shared = list(self.trunk.parameters())
+        heads = [nn.Linear(features, OUTPUTS) for _ in range(tasks)]
+        self._take(trunk, inputs, heads, [torch.randint(OUTPUTS, (rows,), generator=generator) for _ in range(tasks)])
+
+    @classmethod
+    def of(
+        cls, trunk: nn.Module, inputs: list[Tensor], heads: Sequence[nn.Module], targets: Sequence[Tensor]
+    ) -> Script:
+        """Return the script of another problem, whose tasks have one input."""
+        script = cls.__new__(cls)
+        script.own_inputs = False
+        script._take(trunk, inputs, heads, targets)
+        return script
+
+    def _take(
+        self, trunk: nn.Module, inputs: list[Tensor], heads: Sequence[nn.Module], targets: Sequence[Tensor]
+    ) -> None:
+        self.trunk, self.inputs, self.heads, self.targets = trunk, inputs, nn.ModuleList(heads), targets
+        self.shared = list(trunk.parameters())
         self.optimizer = torch.optim.Adam([*self.shared, *self.heads.parameters()], lr=1e-3, foreach=True)
 
     def forward(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -116,27 +132,37 @@ def ours(problem: str, method: str) -> Step:
 
 
 def loop_of(problem: str) -> Loop:
-    script = Script(problem)
+    return loop_of_script(Script(problem))
+
+
+def loop_of_script(script: Script) -> Loop:
+    """Return the parts of a script that TorchJD's ways need."""
     heads = [list(head.parameters()) for head in script.heads]
     return Loop(script.forward, script.trunk, heads, script.shared, script.optimizer, script.own_inputs)
 
 
 def libmtl(problem: str, method: str, folder: str) -> Step:
+    return libmtl_step(Script(problem), *METHODS[method][1:], folder)
+
+
+def libmtl_step(
+    script: Script, weighting_name: str, settings: dict[str, Any], folder: str, rep_grad: bool = False
+) -> Step:
+    """Return a step of LibMTL's trainer, exact or, with `rep_grad`, with gradients at the representation."""
     if "LibMTL" not in sys.modules:  # without its __init__, which imports networks that need an old torchvision
         package = types.ModuleType("LibMTL")
         package.__path__ = [str(Path(folder) / "LibMTL")]
         sys.modules["LibMTL"] = package
     hard_sharing = importlib.import_module("LibMTL.architecture").HPS
-    weighting = getattr(importlib.import_module("LibMTL.weighting"), METHODS[method][1])
+    weighting = getattr(importlib.import_module("LibMTL.weighting"), weighting_name)
 
-    script = Script(problem)
     names = [str(task) for task in range(len(script.heads))]
-    device, settings = torch.device("cpu"), METHODS[method][2]
+    device = torch.device("cpu")
     decoders = nn.ModuleDict(dict(zip(names, script.heads, strict=True)))
 
     class Model(hard_sharing, weighting):  # type: ignore[misc]  # as its trainer puts them together
         def __init__(self) -> None:
-            super().__init__(names, lambda: script.trunk, decoders, False, script.own_inputs, device)
+            super().__init__(names, lambda: script.trunk, decoders, rep_grad, script.own_inputs, device)
             self.init_param()
 
         def zero_grad_share_params(self) -> None:  # its weightings write into `.grad`, which is None today

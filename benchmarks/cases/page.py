@@ -21,7 +21,6 @@ from harness import ROOT, say
 
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.writing.html import page
 
 SEEDS_WITH_EPOCHS = 10
 
@@ -113,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
     wall, used = time.perf_counter(), time.process_time()
     board = Leaderboard.from_records(records)
     board_seconds = time.process_time() - used
-    text = page(records, board, "many")
+    text = board.report(records, title="many", overall=board.overall()).text("html")
     wall, used = time.perf_counter() - wall, time.process_time() - used
     size = len(text.encode()) / 1e6
     say(f"{len(records)} runs: {wall:.1f} s ({used:.1f} s of CPU, of them {board_seconds:.1f} s the leaderboard), "

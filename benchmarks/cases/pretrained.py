@@ -101,7 +101,9 @@ def _run(label: str, settings: tuple[str, ...], fingerprint: str) -> Run:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--checkpoint", type=Path, required=True, help="a pretrained model's, as in docs/datasets.md")
+    parser.add_argument(
+        "--checkpoint", type=Path, required=True, help="a pretrained model's, as in docs/datasets_texts.md"
+    )
     parser.add_argument("--source", type=Path, help="folder with the sentence tasks; default: $MTLSCALE_DATA's")
     parser.add_argument("--set", action="append", default=[], help="another setting of the experiment, KEY=VALUE")
     parser.add_argument("--home", type=Path, help="folder that keeps the prepared sets; default: none does")

@@ -136,6 +136,7 @@ def record_of(run: Any, rng: random.Random) -> Any:
         dataset=run.dataset,
         method=run.method,
         seed=run.seed,
+        trial=run.trial,
         status="finished",
         spec=run.spec,
         fingerprint=run.fingerprint,

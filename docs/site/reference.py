@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import properties
+import component_pages
 
-from mtlscale.config.experiment.key_reference import Section, format_value, key_reference
-from mtlscale.config.registry.components import PACKAGES, Knob, component, names
-from mtlscale.metrics import METRICS
+from mtlscale.config.experiment.key_reference import Section, key_reference
+from mtlscale.config.registry.components import PACKAGES
+from mtlscale.metrics import all_metrics
 from mtlscale.report.columns.manual import manual, stored
 
 MARK = re.compile(r"^<!-- (\w+) -->$", re.MULTILINE)
@@ -30,7 +29,7 @@ def filled(markdown: str) -> str:
 
 def _table(name: str) -> str:
     if name in PACKAGES:
-        return components(name)
+        return component_pages.index(name)
     tables = {"keys": keys, "metrics": metrics, "columns": columns, "numbers": numbers}
     if name not in tables:
         raise ValueError(f"no table is called {name}; there are {', '.join((*tables, *PACKAGES))}")
@@ -59,12 +58,6 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def components(kind: str) -> str:
-    """Return an index and the tables of all components of a kind."""
-    parts = [_index(kind), *([properties.table()] if kind == "balancers" else []), _named(kind)]
-    return "\n\n".join(parts)
-
-
 def columns() -> str:
     """Return the table of the leaderboard's columns."""
     return _rows("what it says", manual())
@@ -83,46 +76,8 @@ def _rows(about: str, lines: Iterable[tuple[Sequence[str], str]]) -> str:
 def metrics() -> str:
     """Return the table of metrics."""
     rows = "\n".join(
-        f"| `{name}` | {_cell(info.help)} | {'higher' if info.higher_is_better else 'lower'} | {info.unit} | "
+        f"| `{name}` | {_cell(info.summary())} | {'higher' if info.higher_is_better else 'lower'} | {info.unit} | "
         f"{', '.join(f'`{x}`' for x in info.losses)} |"
-        for name, info in METRICS.items()
+        for name, info in all_metrics().items()
     )
     return f"| name | what it is | better | unit | for the losses |\n| --- | --- | --- | --- | --- |\n{rows}"
-
-
-def _index(kind: str) -> str:
-    """Return links to the components of a kind."""
-    return " · ".join(f"[`{name}`](#{name})" for name in names(kind, plugins=False))
-
-
-def _named(kind: str) -> str:
-    return "\n\n".join(_one(kind, component(kind, name)) for name in names(kind, plugins=False))
-
-
-def _one(kind: str, cls: Any) -> str:
-    formula = (
-        f" [The mathematics](methods.md#{cls.name})." if kind in ("balancers", "architectures", "objectives") else ""
-    )
-    source = f" *{cls.source[:1].upper()}{cls.source[1:]}.*" if cls.source else ""
-    text = f"### `{cls.name}`\n\n{cls.summary()}{source}{formula}"
-    if not cls.knobs():
-        return text
-    rows = "\n".join(
-        f"| `{name}` | {_cell(spec.help)} | {_shown(default)} | {_range(spec)} | {_searched(spec.search)} |"
-        for name, (default, spec) in cls.knobs().items()
-    )
-    return f"{text}\n\n| setting | what it is | default | range | searched |\n| --- | --- | --- | --- | --- |\n{rows}"
-
-
-def _range(spec: Knob) -> str:
-    return _cell(spec.range()) or "–"
-
-
-def _shown(default: Any) -> str:
-    return "–" if default is None or default in ("", (), [], {}) else f"`{format_value(default)}`"
-
-
-def _searched(search: tuple[Any, ...]) -> str:
-    if len(search) == 3 and search[2] in ("log", "linear"):
-        return f"{search[0]:g} to {search[1]:g}, {search[2]}"
-    return f"`{format_value(search)}`" if search else "–"

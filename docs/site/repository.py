@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from mtlscale.config.registry.components import PACKAGES, names
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SOURCES = "source/"  # below it stand the files that pages link to
@@ -14,6 +16,7 @@ DOCUMENTS = {
     "index.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
+    "agents.md": "AGENTS.md",
     "releasing.md": "RELEASING.md",
     "cluster.md": "cluster/README.md",
     "tables/index.md": "results/tables/README.md",
@@ -26,7 +29,9 @@ DOCUMENTS = {
         for page in sorted((ROOT / "results" / "tables").glob("*/*/README.md"))
     },
 }
-LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
+COMPONENTS = {name: f"{kind}/{name}.md" for kind in PACKAGES for name in names(kind, plugins=False)}
+METHODS = "docs/methods.md"  # has the sections of which pages of components are made
+LINK = re.compile(r"(\]\()([^)\s#:]*)(#[^)\s]*)?(\))")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".md": "markdown", ".sh": "sh"}
 
 
@@ -37,7 +42,7 @@ def documents() -> list[tuple[str, str]]:
 
 def place_of(uri: str) -> str:
     """Return the file of the repository that a page of the site is made of."""
-    return DOCUMENTS.get(uri) or f"docs/{uri}"
+    return DOCUMENTS.get(uri) or (METHODS if uri in COMPONENTS.values() else f"docs/{uri}")
 
 
 def source_page(place: str) -> str:
@@ -70,10 +75,15 @@ def with_links_of_site(text: str, uri: str) -> str:
     here = place_of(uri)
 
     def turned(found: re.Match[str]) -> str:
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(here), found[2]))
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(here), found[2])) if found[2] else here
+        anchor = found[3] or ""
         if not (ROOT / place).is_file():
             return found[0]  # tests/test_site.py tells of it
-        return f"{found[1]}{posixpath.relpath(_page(place), posixpath.dirname(uri) or '.')}{found[3] or ''}{found[4]}"
+        target = _page(place)
+        if place in (METHODS, "docs/components.md") and anchor[1:] in COMPONENTS:
+            target, anchor = COMPONENTS[anchor[1:]], ""
+        path = "" if target == uri and anchor else posixpath.relpath(target, posixpath.dirname(uri) or ".")
+        return f"{found[1]}{path}{anchor}{found[4]}"
 
     return LINK.sub(turned, text)
 

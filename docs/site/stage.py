@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import catalogue
+import component_pages
 import notebooks
 import reference
 import repository
@@ -39,7 +40,8 @@ def main(folder: Path) -> None:
 def staged() -> dict[str, str]:
     """Return every page by its place on the site."""
     texts = {uri: (repository.ROOT / place).read_text(encoding="utf-8") for uri, place in repository.documents()}
-    documents = {uri: reference.filled(text) for uri, text in texts.items()}
+    documents = {uri: reference.filled(text) for uri, text in texts.items()} | component_pages.pages()
+    documents["methods.md"] = component_pages.without_sections(documents["methods.md"])
     documents |= {f"{path.stem}.md": notebooks.page(path) for path in repository.DOCS.glob("*.ipynb")}
     documents["experiments.md"] = catalogue.page()
     sources = {repository.source_page(place): place for place in repository.linked_sources(documents)}

@@ -23,16 +23,17 @@ def rows_of(results: Results) -> list[Row]:
     for record in results.records:
         groups.setdefault((record.dataset, record.method), []).append(record)
     planned = len(results.experiment.seeds)
-    return [
-        row
-        for table in results.leaderboard(explained=False).tables.values()
-        for row in _table_rows(table, groups, planned)
-    ]
+    rows, places = list[Row](), 0
+    for table in results.leaderboard(explained=False).tables.values():
+        rows += _table_rows(table, groups, planned, places)
+        places += len(table.rows)
+    return rows
 
 
-def _table_rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], planned: int) -> list[Row]:
+def _table_rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], planned: int, places: int) -> list[Row]:
+    """Return a table's rows, whose places follow those of the tables before: sorted by place, data sets stay apart."""
     entries = []
-    for rank, (method, values) in enumerate(table.rows.iterrows(), start=1):
+    for rank, (method, values) in enumerate(table.rows.iterrows(), start=places + 1):
         label = str(method)
         if (table.dataset, label) not in groups:
             continue  # planned, and not begun
@@ -55,12 +56,12 @@ def _table_rows(table: Table, groups: dict[tuple[str, str], list[RunRecord]], pl
 def _numbers(table: Table, values: pd.Series[float]) -> dict[str, float]:
     """Return a row's numbers under the names of the seeds' runs, and half the intervals over seeds."""
     numbers: dict[str, float] = {}
-    for one in definitions(table.plugins).values():
-        name = one.mlflow(table) if callable(one.mlflow) else one.mlflow
-        if name and _finite(values.get(one.key)):
-            numbers[name] = float(values[one.key])
-            if _finite(values.get(f"{one.key}_ci")):
-                numbers[f"{name}_interval"] = float(values[f"{one.key}_ci"])
+    for definition in definitions(table.plugins).values():
+        name = definition.mlflow(table) if callable(definition.mlflow) else definition.mlflow
+        if name and _finite(values.get(definition.key)):
+            numbers[name] = float(values[definition.key])
+            if _finite(values.get(f"{definition.key}_ci")):
+                numbers[f"{name}_interval"] = float(values[f"{definition.key}_ci"])
 
     if len(table.tasks) <= _BY_TASK:
         for task, metric in table.main_metrics.items():

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtlscale.config import Run, Task, TaskSuite
-from mtlscale.report.charts.canvas import save
-from mtlscale.report.charts.matplotlib_renderer import draw as draw_chart
 from mtlscale.report.charts.prediction_grids import Maps, picture_chart
+from mtlscale.report.charts.vega import save
 from mtlscale.report.formats.tag_page import sentences_page
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def draw(pictures: Pictures, suite: TaskSuite, run: Run, path: Path) -> None:
     if drawable:
         path.parent.mkdir(parents=True, exist_ok=True)
         title = f"{run.dataset}, {run.method}, seed {run.seed}"
-        save(draw_chart(picture_chart(pictures.images.numpy(), drawable, title)), path)
+        save([picture_chart(pictures.images.numpy(), drawable, title)], path)
 
 
 def write_sentences(trainer: Trainer, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -99,8 +100,13 @@ def _home(home: Home | Path | str | None) -> Home:
 def _audience(experiment: Experiment, home: Home, sinks: Iterable[Sink], pages: Pages) -> list[Sink]:
     """Return everybody who listens: the caller's sinks first, pages before the trackers that keep them."""
     installed = (make(experiment, home) for make in extensions("sink"))
-    guests: list[Sink] = [Guest(sink, lambda text: say(text)) for sink in (*sinks, *installed) if sink is not None]
-    say = Sinks(*guests).note
+    guests = [Guest(sink, lambda text: say(text)) for sink in (*sinks, *installed) if sink is not None]
+
+    def say(text: str) -> None:
+        Sinks(*guests).note(text)
+        if all(guest.failed for guest in guests):  # nobody is left who could show it
+            warnings.warn(text, stacklevel=2)
+
     return [*guests, pages, *trackers(experiment, home, say, pages.rows)]
 
 

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from mtlscale import encoders
-from mtlscale.architectures.phases import Phase, PhaseOutput
+from mtlscale.architectures.hooks import Hooks
+from mtlscale.architectures.phases import Phase, PhaseOutput, Source
 from mtlscale.config import Component, Task, TaskSuite, UserError
+from mtlscale.config.preferences import Preference
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, MapStagedModule, StagedModule
 
 HeadMaker = Callable[[EncoderModule, Task, float], nn.Module]  # (encoder, task, dropout) -> features to predictions
 
 
-class MultiTaskModule(nn.Module):
+class MultiTaskModule(nn.Module, Hooks):
     """Base class of a network for several tasks, divided into shared parameters and task parameters.
 
-    What only some networks do, such as taking a step of their own, is a capability: see `capabilities`.
+    What it does around steps and epochs are its hooks. The members below `structure` are for few networks.
     """
 
     # True if no parameter is shared, so that every task may keep the checkpoint of its own best epoch.
     independent: bool = False
     # True if the backward passes of several tasks from the representation down may run as one batched pass.
     vectorised: bool = False
+    # True if one backward pass must return the gradients of all tasks, as one combination of the losses.
+    joint_backward: bool = False
+    # True if a task's prediction reads other tasks' parameters, which its loss does not move.
+    reads_other_tasks: bool = False
+    # The message for whoever names no objective, if the network learns from a target domain without labels.
+    needs_target: str = ""
+    # The preferences that a network is evaluated for, if it is given one: one network for a whole front.
+    grid: Sequence[Preference] = ()
 
     def forward(self, batch: Batch) -> Outputs:
         """Return a prediction [B, outputs] for each task of one stream's batch."""
@@ -63,9 +73,34 @@ class MultiTaskModule(nn.Module):
         """
         return {}
 
+    def sources(self) -> Mapping[str, Source]:
+        """Return the sources of losses other than the suite's tasks, by the names that turns use."""
+        return {}
+
+    def representation_sizes(self) -> Sequence[int]:
+        """Return all sizes of a representation whose size changes between epochs; empty if it never does."""
+        return ()
+
+    def extra_parameter_count(self) -> int:
+        """Return how many numbers are learned but are no parameters; they are counted with the parameters."""
+        return 0
+
+    def prefer(self, preference: Preference | None = None) -> None:
+        """Use this preference of the grid in the passes that follow; None: the central one."""
+
+    def memory_state(self) -> dict[str, Any]:
+        """Return what a resumed run needs besides parameters and buffers, such as a replay buffer.
+
+        It is not among what the best epoch selects.
+        """
+        return {}
+
+    def load_memory_state(self, content: Mapping[str, Any]) -> None:
+        """Restore what `memory_state` returned."""
+
 
 class Architecture(Component):
-    """The recipe of a multi-task network."""
+    """The component that builds a multi-task network."""
 
     kind: ClassVar[str] = "architectures"
     # True if trials of its networks may be trained as one batched model: they have plain parameters that nothing but
@@ -95,6 +130,16 @@ class Architecture(Component):
             dropout: Rate of the dropout before the heads.
         """
         raise NotImplementedError
+
+    def recipe(self, run: Any) -> Generator[Any, None, Any] | None:
+        """Train a run by a recipe of its own; by default by `training.supervised`.
+
+        It is a generator that yields each epoch as it ends and returns the record.
+
+        Args:
+            run: The `training.Trainer` of the run, with its phases, epochs, batches, evaluation and record.
+        """
+        return None
 
     def encoder_suite(self, suite: TaskSuite) -> TaskSuite:
         """Return the suite that encoders are built for: one with other inputs, where the network changes them."""

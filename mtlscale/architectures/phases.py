@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+from mtlscale.architectures.hooks import Hooks
 from mtlscale.balancing import Balancer
 from mtlscale.data import Batch, Losses, Outputs
 
@@ -95,18 +96,23 @@ class Phase:
         return replace(self, epochs=max(1, (self.epochs or epochs) // self.parts), parts=1)
 
 
-class Source(Protocol):
+class Source(Hooks):
     """The losses that a turn differentiates: batches in, named sums of losses with their graphs out.
 
-    What only some sources need, such as batches without labels, is a capability: see `capabilities`.
+    Its hooks are called in its own turn.
 
     Attributes:
         names: Names of the losses.
         of_tasks: Whether the losses are the suite's tasks, as those of supervised learning are.
+        unlabelled: Whether the turn's batches include streams without labels.
+        allow_negative: Whether losses may be negative, so that a run's balancer of positive losses weights them
+            equally.
     """
 
     names: tuple[str, ...]
     of_tasks: bool
+    unlabelled: bool = False
+    allow_negative: bool = False
 
     def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
         """Yield the losses of each batch of a micro-batch, one graph at a time.
@@ -114,11 +120,11 @@ class Source(Protocol):
         Args:
             terms: Whether to include the terms that an objective adds.
         """
-        ...
+        raise NotImplementedError
 
     def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]:
         """Return about how many terms [T] each loss sums up in the whole step, without looking at the labels."""
-        ...
+        return [1.0] * len(self.names)
 
 
 class Supervised(Protocol):
@@ -133,19 +139,11 @@ class Supervised(Protocol):
     def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]: ...
 
 
-class NetworkSource:
+class NetworkSource(Source):
     """Base class of a network's own sources that leave passing batches to the engine, which binds them to a run."""
 
-    names: tuple[str, ...]
-    of_tasks: bool
     supervised: Supervised
 
     def bind(self, supervised: Supervised, amp: str) -> None:
         """Bind the source to a run before the first step."""
         self.supervised = supervised
-
-    def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
-        raise NotImplementedError
-
-    def sizes(self, micros: Sequence[Sequence[Batch]]) -> list[float]:
-        return [1.0] * len(self.names)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import EndsEpochs, capability, extra_parameters
+from mtlscale.architectures import EpochView
 from mtlscale.batched.session import BatchedSession, Causes
 from mtlscale.config import Run, UserError, from_plugin
 from mtlscale.data import PreparedData, Workers
@@ -98,9 +98,7 @@ def _step_alone(run: Run, data: PreparedData, device: torch.device) -> tuple[Ses
     result = session.step(updater, batches.micros(indices, 1, factors=updater.sampler.factors(indices)))
 
     updater.update.on_epoch_end(result.balanced_losses)
-    ending = capability(session.model, EndsEpochs)
-    if ending is not None:
-        ending.on_epoch_end(1)
+    session.model.on_epoch_end(EpochView(1))
     return session, result
 
 
@@ -149,7 +147,7 @@ def _more_than_parameters(run: Run, data: PreparedData, session: Session) -> Bat
     """Return a difference where a step changed more than parameters: a batch of trials shares one network."""
     before = dict(build_model(run, data.suite)[0].named_buffers())
     buffers_moved = not _all_close(before, dict(session.model.named_buffers()))
-    if buffers_moved or session.model.traces() or extra_parameters(session.model):
+    if buffers_moved or session.model.traces() or session.model.extra_parameter_count():
         return BatchingDifference("what it keeps besides parameters would be lost", _NETWORK)
     return None
 

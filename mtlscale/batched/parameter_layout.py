@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mtlscale.architectures import MultiTaskModule, ReadsOtherTasks, capability
+from mtlscale.architectures import MultiTaskModule
 from mtlscale.batched.eligibility import planning
 from mtlscale.batched.eligibility.lengths import by_length
 from mtlscale.config import TaskSuite
@@ -47,8 +47,7 @@ class Layout:
     def __init__(self, model: MultiTaskModule, names: Sequence[str], groups: Sequence[Sequence[int]] = ()) -> None:
         self.names, self.groups = tuple(names), [list(group) for group in groups]
         self.independent = model.independent
-        other_tasks = capability(model, ReadsOtherTasks)
-        self._reads_other_tasks = other_tasks is not None and other_tasks.reads_other_tasks
+        self._reads_other_tasks = model.reads_other_tasks
         self._name_of = {id(p): name for name, p in model.named_parameters()}
         self.slots = self._slots(model)
         self.shared = [index for index, slot in enumerate(self.slots) if slot.shared]

@@ -106,8 +106,8 @@ class BatchedSession:
         """Take the step of all trials, and note what equal weights would have made of it."""
         before = [value.clone() for value in self.values]
         balanced = self._of_shared(self.updater.clipped(gradients))
-        found = self.update.of_equal(self.values, parts)
-        equal = None if found is None else self._of_shared(found)
+        step = self.update.of_equal(self.values, parts)
+        equal = None if step is None else self._of_shared(step)
         steps_of_equal = None if equal is None else self._steps_of_equal(balanced, equal, count)
 
         self.updater(self.values, gradients, count, self.total)

@@ -28,6 +28,7 @@ from mtlscale.training import (
     ItemBootstrap,
     Progress,
     Selection,
+    TaskPredictions,
     as_asked,
     furthest,
     now,
@@ -63,6 +64,7 @@ class BatchedTrainer:
         self.selections = [Selection() for _ in runs]
         self.ended: list[tuple[Run, RunRecord]] = []
         self.states: dict[str, dict[str, Tensor]] = {}
+        self.test_predictions: dict[str, dict[str, TaskPredictions]] = {}  # as `states`, of chosen epochs, if few
         self._keep_states = keep_states
 
     @property
@@ -192,6 +194,7 @@ class BatchedTrainer:
             )
             self.ended.append((self.runs[position], record))
             if self._keep_states:
+                self.test_predictions[self.runs[position].run_id] = items.kept.of_trial(row)
                 own_values = [value[row] for value in chosen]
                 self.states[self.runs[position].run_id] = self.session.layout.state_dict(own_values)
 

@@ -69,6 +69,7 @@ __getattr__, __dir__, __all__ = lazily(
         "read_outline": ".experiment.outline",
         "read_settings": ".experiment.loading",
         "shipped": ".experiment.loading",
+        "shipped_metrics": ".registry.components",
         "source_hash": ".registry.components",
         "space_of": ".search.trials",
         "split_path": ".settings.search_space",

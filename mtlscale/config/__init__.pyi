@@ -26,6 +26,7 @@ from mtlscale.config.registry.components import load_plugin as load_plugin
 from mtlscale.config.registry.components import names as names
 from mtlscale.config.registry.components import plugin_error as plugin_error
 from mtlscale.config.registry.components import plugin_file as plugin_file
+from mtlscale.config.registry.components import shipped_metrics as shipped_metrics
 from mtlscale.config.registry.components import source_hash as source_hash
 from mtlscale.config.registry.extensions import extensions as extensions
 from mtlscale.config.registry.nearest import nearest as nearest

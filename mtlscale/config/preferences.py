@@ -106,7 +106,7 @@ def _is_number(value: object) -> bool:
 def ray_settings(rays: int | Sequence[Preference]) -> list[dict[str, Any]]:
     """Return the balancer's setting for each of a method's rays."""
     if isinstance(rays, int):
-        return [{"ray": f"{place} of {rays}"} for place in range(1, rays + 1)]
+        return [{"ray": f"{number} of {rays}"} for number in range(1, rays + 1)]
     return [{"preference": list(preference)} for preference in rays]
 
 

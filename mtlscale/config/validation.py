@@ -107,8 +107,8 @@ _MOST_NUMBERS = 20
 def _numbers(text: str) -> str:
     """Return the list that a text such as `0-4`, `range(5)` or `0, 1, 2` means; else an example of one."""
     numbers: list[int] = []
-    if whole := re.fullmatch(r"range\((\d+)\)", text.strip()):
-        numbers = list(range(int(whole[1])))
+    if counted := re.fullmatch(r"range\((\d+)\)", text.strip()):
+        numbers = list(range(int(counted[1])))
     elif ends := re.fullmatch(r"(\d+)\s*(?:-|\.\.|–|to)\s*(\d+)", text.strip()):
         numbers = list(range(int(ends[1]), int(ends[2]) + 1))
     elif re.fullmatch(r"\d+(?:[\s,;]+\d+)*", text.strip()):

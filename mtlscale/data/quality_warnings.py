@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mtlscale.config import Experiment
 from mtlscale.data.format.manifest import Manifest
 
 _MOST = 5  # tasks or columns that a line names
@@ -66,9 +67,17 @@ def word_lines(notes: Mapping[str, Any]) -> Iterator[str]:
             yield f"{count} cells of {column!r} are the text {word}, taken as empty; `missing: []` keeps it as a value"
 
 
-def left_out(label: str, floors: Sequence[str]) -> str:
-    """Return the line on default floors that a data set goes without."""
-    return f"{label}: without the floor {' and '.join(floors)}, which cannot be computed on it"
+def left_out(experiment: Experiment) -> Iterator[str]:
+    """Yield a line for the data sets that go without the same rows, or without the same default floors."""
+    for rows, labels in experiment.without_rows().items():
+        yield f"{', '.join(labels)}: without the row{'s' * (len(rows) > 1)} {_joined(rows)}, as the file says"
+    for floors, labels in experiment.left_out().items():
+        whose = "its pipeline leaves" if len(labels) == 1 else "their pipelines leave"
+        yield f"{', '.join(labels)}: without the floor{'s' * (len(floors) > 1)} {_joined(floors)}, which {whose} out"
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _counts(counts: Mapping[str, int]) -> str:

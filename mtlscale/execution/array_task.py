@@ -47,26 +47,26 @@ def work(
         raise UserError("resources.train: a task trains without Ray; use `mtlscale run` for runs of Ray Train")
 
     tally, trained_here = DoneCount(), set[str]()
-    told, options = Sinks(tally, *sinks), Options.of(experiment, home)
+    audience, options = Sinks(tally, *sinks), Options.of(experiment, home)
     with (
         tally,
         new_folders(home.root / "experiments"),
-        driving(task_name(experiment, task), home, told, wait=False) as me,
+        driving(task_name(experiment, task), home, audience, wait=False) as me,
     ):
-        data = prepare_data(experiment, home, source, download, told)
+        data = prepare_data(experiment, home, source, download, audience)
         plan = plan_runs(experiment, experiment.runs(data.fingerprints), home, data)
-        told.take(Planned(experiment.name, plan.board, 1 if plan.todo else 0, len(plan.board.distinct)))
+        audience.take(Planned(experiment.name, plan.board, 1 if plan.todo else 0, len(plan.board.distinct)))
         setup(options.threads, sources(options.plugins))
 
         jobs, since = jobs_of(plan.todo, plan, home), file_time(home.root) / 1e9
         begun = Begun(plan.board)
         for event in _events(jobs, task, me, options, since, trained_here):
             me.check()
-            begun.say(event, told)
+            begun.say(event, audience)
             if isinstance(event, RunEnded):
                 plan.board.know(event.record)
-            told.take(event)
-        told.take(Closed("FINISHED"))
+            audience.take(event)
+        audience.take(Closed("FINISHED"))
     return len(trained_here)
 
 

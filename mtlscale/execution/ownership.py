@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from mtlscale.config import UserError
-from mtlscale.execution.planning.status import board_at_start
+from mtlscale.execution.planning.status import counts_at_start
 from mtlscale.execution.sinks import Sinks
 from mtlscale.execution.stopping import Interrupted, Stop, stopping
 from mtlscale.execution.workers.jobs import Batched, Job
@@ -155,7 +155,7 @@ def _take_lock(lock: DriverLock, home: Home, told: Sinks, wait: bool) -> None:
     experiment = lock.holder.experiment
 
     def look() -> None:
-        told.take(Watching(experiment, board_at_start(home, experiment).counts))
+        told.take(Watching(experiment, counts_at_start(home, experiment)))
 
     last_holder = _wait(lock, experiment, told, wait, look)
     if lock.predecessor is not None:

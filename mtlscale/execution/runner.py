@@ -70,27 +70,27 @@ def run(
 
     tally, heard = DoneCount(), Sinks(*sinks)
     with tally, new_folders(home.root / "experiments"), driving(experiment.name, home, heard, wait=wait) as owner:
-        told = Sinks(*own_sinks(experiment.name, home), tally, *sinks)
+        audience = Sinks(*own_sinks(experiment.name, home), tally, *sinks)
         try:
             with ExitStack() as services:
 
                 @cache  # one Ray for preparation, search and runs
                 def start() -> None:
-                    services.enter_context(cluster.session(address, told.note))
+                    services.enter_context(cluster.session(address, audience.note))
                     cluster.slots(experiment.resources, 1)  # refuses what fits nowhere before any node is asked
                     search = experiment.search
                     if home.storage is None or (search is not None and search.adaptive):  # Tune's files need the home
                         check_shared(home.root)
 
-                data = prepare_data(experiment, home, source, download, told, start)
+                data = prepare_data(experiment, home, source, download, audience, start)
                 search = None if experiment.search is None else plan_sweep(experiment, home, data)
-                trials = None if search is None else _tune(search, home, start, told, owner)
-                board = None if trials_only else _train(experiment, whole, home, data, trials, start, told, owner)
-                complete(home, ledgers_of(experiment, home), told.note)
+                trials = None if search is None else _tune(search, home, start, audience, owner)
+                board = None if trials_only else _train(experiment, whole, home, data, trials, start, audience, owner)
+                complete(home, ledgers_of(experiment, home), audience.note)
         except BaseException as error:
-            told.take(Closed.by(error))
+            audience.take(Closed.by(error))
             raise
-        told.take(Closed("FINISHED", board, trials))
+        audience.take(Closed("FINISHED", board, trials))
         return board, trials
 
 

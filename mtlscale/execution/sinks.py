@@ -30,16 +30,16 @@ class Guest:
     """
 
     def __init__(self, sink: Sink, note: Callable[[str], None]) -> None:
-        self._sink, self._note, self._failed = sink, note, False
+        self._sink, self._note, self.failed = sink, note, False
 
     def take(self, event: Event) -> None:
-        if self._failed:
+        if self.failed:
             return
         try:
             self._sink.take(event)
         except Exception as error:
             if isinstance(event, Planned) and isinstance(error, UserError):
                 raise
-            self._failed = True
+            self.failed = True
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             self._note(f"the sink {type(self._sink).__name__} gets nothing from here on ({reason}); the runs go on")

@@ -1,7 +1,8 @@
-"""The description of an exported model, `model.json`, and the check that its folder is unchanged.
+"""The description of an exported model, `model.json`, and the hashes by which its folder is known to be unchanged.
 
 <folder>/model.safetensors   parameters and buffers of the chosen epoch
-<folder>/model.json          the `Description`, with the sha256 of every file but the card
+<folder>/model.json          the `Description`
+<folder>/SHA256SUMS          the sha256 of every file but itself and the card, as `sha256sum --check` reads it
 <folder>/README.md           the model card, which may be edited
 <folder>/vocabulary.txt      the words in the order of their token ids, for text models
 <folder>/tokenizer/          configuration and tokenizer of a pretrained model
@@ -11,7 +12,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -20,15 +20,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data.remote import sha256_of
-from mtlscale.records import Metrics
+from mtlscale.records import Metrics, write_atomically
 
-FORMAT = 1
-DESCRIPTION, MODEL, CARD = "model.json", "model.safetensors", "README.md"
+FORMAT = 2
+DESCRIPTION, MODEL, CARD, HASHES = "model.json", "model.safetensors", "README.md", "SHA256SUMS"
 VOCABULARY, TOKENIZER, FOUND, PLUGINS = "vocabulary.txt", "tokenizer", "found.safetensors", "plugins"
 
 Words = Literal["latin1", "unicode", "spaces"]  # rule that splits a text into words (`mtlscale.data.format.texts`)
-_SEAL = re.compile(rb'"seal": "([0-9a-f]{64})"')
-_OPEN = b'"seal": "' + b"0" * 64 + b'"'
+_HASH = re.compile(r"([0-9a-f]{64})  (.+)")
 
 
 class PluginSource(BaseModel):
@@ -47,14 +46,18 @@ class InputDescription(BaseModel):
     dtype: str  # of prepared inputs
     words: Words | None = None  # texts: rule that splits them into words; None if it is unknown
     tokenizer: bool = False  # texts: split by the tokenizer in `tokenizer/`
-    features: list[str] = []  # vectors: the names of the columns, if known
+    # Vectors: the conversion of raw columns, as `TableColumn.as_json` writes it; empty: numbers without known names.
+    columns: list[dict[str, Any]] = []
+    fills_empty: bool = True  # vectors: whether an empty cell is filled; if not, its row cannot be predicted
     mean: list[float] = []  # subtracted from raw features before they are divided by `deviation`; empty: neither
     deviation: list[float] = []
-    categories: dict[str, list[str]] = {}  # vectors: column -> its values in the order of their codes, from 1
-    # Vectors: the conversion of raw columns, as `TableColumn.as_json` writes it; empty: numbers and codes.
-    columns: list[dict[str, Any]] = []
     low: list[float] = []  # vectors: the range of the training inputs, as prepared; empty: unknown
     high: list[float] = []
+
+    @property
+    def features(self) -> list[str]:
+        """The names of the raw columns, if known."""
+        return [column["name"] for column in self.columns]
 
 
 class RunFacts(BaseModel):
@@ -81,7 +84,6 @@ class Description(BaseModel):
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
     format: int = FORMAT
-    seal: str = "0" * 64  # sha256 of the file with zeros as its seal
     mtlscale: str
     results_version: int  # of the training loop; those of components are in the spec
     run: RunFacts
@@ -94,19 +96,21 @@ class Description(BaseModel):
     metrics: dict[str, Metrics]  # split -> task -> metric -> value
     main_metrics: dict[str, str]
     plugins: list[PluginSource] = []
-    files: dict[str, str]  # path -> sha256
 
-    def sealed(self) -> bytes:
-        """Return the bytes of `model.json`, with their seal."""
-        text = self.model_copy(update={"seal": "0" * 64}).model_dump_json(indent=1).encode() + b"\n"
-        return _with_seal(text, hashlib.sha256(text).hexdigest())
+
+def write_hashes(folder: Path) -> None:
+    """Write the sha256 of every file of an exported model but the card."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    text = "".join(f"{sha256_of(folder / name)}  {name}\n" for name in names if name not in (CARD, HASHES))
+    write_atomically(folder / HASHES, text.encode())
 
 
 def read_description(folder: Path) -> Description:
     """Read the description of an exported model, after checking the hash of every file but the card.
 
     Raises:
-        UserError: A file is missing or changed (the message names it), or a newer version wrote the format.
+        UserError: A file is missing or changed (the message names it), or another version wrote the format.
     """
     path = folder / DESCRIPTION
     try:
@@ -118,31 +122,37 @@ def read_description(folder: Path) -> Description:
 
     _check_format(path, text)
 
-    seal = _SEAL.search(text)
-    if seal is None or hashlib.sha256(_with_seal(text, "0" * 64)).hexdigest() != seal[1].decode():
-        raise UserError(f"{path} is damaged: its bytes are not those that were written; export the run again")
+    for name, digest in _hashes(folder).items():
+        _check_file(folder / name, digest)
 
     try:
-        description = Description.model_validate_json(text)
+        return Description.model_validate_json(text)
     except ValidationError as error:
         raise UserError(f"{path} cannot be read ({error.errors()[0]['msg']}); export the run again") from None
 
-    for name, digest in description.files.items():
-        _check_file(folder / name, digest)
-    return description
-
-
-def _with_seal(text: bytes, seal: str) -> bytes:
-    return _SEAL.sub(b'"seal": "' + seal.encode() + b'"', text, count=1)
-
 
 def _check_format(path: Path, text: bytes) -> None:
-    """Raise `UserError` if a newer version wrote the file; checked first, since all else may be laid out otherwise."""
+    """Raise `UserError` if another version wrote the file; checked first, since all else may be laid out otherwise."""
     format_field = re.search(rb'"format": (\d{1,9})', text[:200])
-    if format_field is not None and int(format_field[1]) > FORMAT:
-        raise UserError(
-            f"{path} has format {int(format_field[1])}, this version reads {FORMAT}; install a newer mtlscale"
-        )
+    if format_field is not None and (number := int(format_field[1])) != FORMAT:
+        mend = "install a newer mtlscale" if number > FORMAT else "export the run again"
+        raise UserError(f"{path} has format {number}, this version reads {FORMAT}; {mend}")
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file; `UserError` if the list is missing or damaged."""
+    path = folder / HASHES
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError:
+        raise UserError(f"{path} is missing; copy the whole folder, or export the run again") from None
+    except UnicodeDecodeError:
+        lines = []
+    matches = [match for line in lines[:-1] if (match := _HASH.fullmatch(line))]
+    hashes = {match[2]: match[1] for match in matches}
+    if len(hashes) < len(lines) - 1 or lines[-1:] != [""] or not {DESCRIPTION, MODEL} <= hashes.keys():
+        raise UserError(f"{path} is damaged: it is not the list that was written; export the run again")
+    return hashes
 
 
 def _check_file(path: Path, sha256: str) -> None:

@@ -80,7 +80,7 @@ class ExportedModel:
             }
 
         names = self.named(task)
-        return self._predict(self.reader.tensor(inputs), names, batch_size or self.batch_size)
+        return self.predict_converted(self.reader.tensor(inputs), names, batch_size)
 
     def named(self, task: str | Sequence[str] | None) -> list[str]:
         """Return the names of the tasks that are meant.
@@ -115,9 +115,12 @@ class ExportedModel:
         return measure(self.module, data, split, batch_size=self.batch_size, tell=tell, **device_and_dtype)
 
     @torch.inference_mode()
-    def _predict(self, inputs: Tensor, names: Sequence[str], size: int) -> dict[str, Prediction]:
+    def predict_converted(
+        self, inputs: Tensor, names: Sequence[str], batch_size: int | None = None
+    ) -> dict[str, Prediction]:
+        """Return task -> prediction of these tasks for inputs [N, *shape] that the model's reader has converted."""
         scores_by_task: dict[str, list[Tensor]] = {name: [] for name in names}
-        for part in inputs.split(size):
+        for part in inputs.split(batch_size or self.batch_size):
             for batch in self._as_batches(part, names):
                 scores = self.module(batch).predictions
                 for name in batch.tasks:
@@ -144,7 +147,7 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu", trust_
         trust_plugins: Run the code that the folder brings along, if the model has parts that are not shipped.
 
     Raises:
-        UserError: The folder is damaged, or written by a newer version.
+        UserError: The folder is damaged, or written by another version.
     """
     folder = Path(folder)
     description = read_description(folder)
@@ -154,7 +157,7 @@ def load_model(folder: Path | str, *, device: torch.device | str = "cpu", trust_
     state = _tensors(folder / MODEL)
     phase_output = None
     if description.found is not None:
-        tensors = _tensors(folder / FOUND) if FOUND in description.files else {}
+        tensors = _tensors(folder / FOUND) if (folder / FOUND).exists() else {}
         phase_output = nested.restored(description.found, tensors)
 
     module = network(description.spec, suite, description.phase, phase_output, state, folder / TOKENIZER)

@@ -15,9 +15,7 @@ from mtlscale.architectures import MultiTaskModule
 from mtlscale.config import UserError
 from mtlscale.data import Batch, Samples
 from mtlscale.data.readers.random_access import placed
-from mtlscale.data.remote import sha256_of
-from mtlscale.inference.description import DESCRIPTION
-from mtlscale.records import write_atomically
+from mtlscale.inference.description import write_hashes
 
 if TYPE_CHECKING:
     from mtlscale.inference.model import ExportedModel
@@ -75,8 +73,7 @@ def write_onnx(model: ExportedModel, path: Path | None = None) -> OnnxExport:
         comparison = _compared(temporary, network, example)
         temporary.replace(path)
         if path.parent == model.folder:
-            model.description.files[path.name] = sha256_of(path)
-            write_atomically(model.folder / DESCRIPTION, model.description.sealed())
+            write_hashes(model.folder)
     finally:
         temporary.unlink(missing_ok=True)
 

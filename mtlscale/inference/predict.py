@@ -68,7 +68,7 @@ def predict_files(
         if not converted.positions:
             continue
 
-        predictions = model.predict(converted.inputs, names)
+        predictions = model.predict_converted(converted.inputs, names)
         if hasattr(part.inputs, "column_names"):
             for name, prediction in predictions.items():
                 summary.labels.add(model.tasks[name], part.inputs, converted.positions, prediction)

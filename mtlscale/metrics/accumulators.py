@@ -1,105 +1,82 @@
-"""Base classes of metric accumulators: sums that are added up over workers, or all samples gathered from them."""
+"""Accumulators of what metrics pool over the batches of a split and over workers."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
-import torch
-import torch.distributed as dist
-from torch import Tensor
+from mtlscale.lazy import Tensor, torch
 
 
 class Accumulator(Protocol):
-    """The interface of a metric accumulator, which is fed with rows, one per sample or pixel.
-
-    Rows are a prediction [n, outputs] with classes [n], or with numbers [n, outputs]. Labels may be missing among them
-    (`MISSING_CLASS`, NaN); n may be 0.
-    """
+    """The interface of an accumulator, which is fed with the rows of `Metric.sums`."""
 
     def to(self, device: torch.device | str) -> Any: ...
 
     def reset(self) -> None: ...
 
-    def update(self, prediction: Tensor, target: Tensor) -> None: ...
+    def update(self, *rows: Any) -> None: ...
 
     def compute(self) -> Any:
-        """Return the metric over all samples that all workers have seen since the last `reset`."""
+        """Return what all workers have pooled since the last `reset`; all of them have to call it."""
         ...
 
 
-class SumsAccumulator:
-    """Base of accumulators with one vector of sums or counts, added up over workers."""
+class Sums:
+    """Accumulator of what `sums` returns for rows, which `merge` adds up over batches and workers."""
 
-    def __init__(self, size: int, dtype: torch.dtype = torch.float64) -> None:
-        self.sums = torch.zeros(size, dtype=dtype)
+    def __init__(self, sums: Callable[..., Any], merge: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.sums, self.merge = sums, merge
+        self.total: Tensor | None = None
 
-    def to(self, device: torch.device | str) -> SumsAccumulator:
-        self.sums = self.sums.to(device)
+    def to(self, device: torch.device | str) -> Sums:
+        self.total = None if self.total is None else self.total.to(device)
         return self
 
     def reset(self) -> None:
-        self.sums = torch.zeros_like(self.sums)
+        self.total = None
 
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        """Add the rows of a batch.
+    def update(self, *rows: Any) -> None:
+        added = self.sums(*rows)
+        added = added.double() if added.is_floating_point() else added
+        self.total = added if self.total is None else self.merge(self.total, added)
 
-        Args:
-            prediction: [n, outputs].
-            target: [n] classes or [n, outputs] numbers, some of them missing.
-        """
-        raise NotImplementedError
-
-    def compute(self) -> Any:
-        """Return the metric, or several metrics by name; NaN without a label. All workers have to call it."""
-        raise NotImplementedError
+    def compute(self) -> Tensor:
+        assert self.total is not None
+        return functools.reduce(self.merge, of_workers(self.total))
 
 
-class GatheredScores:
-    """Base of accumulators that gather all scores and labels of the split from all workers.
+class Scores:
+    """Accumulator of the pairs that `scores` returns for rows, which are gathered from all batches and workers."""
 
-    For metrics that no sum determines, such as ranks.
-    """
+    def __init__(self, scores: Callable[..., tuple[Tensor, Tensor]]) -> None:
+        self.scores = scores
+        self.batches: list[tuple[Tensor, Tensor]] = []
 
-    def __init__(self) -> None:
-        self.scores: list[Tensor] = []  # [n, ...] float64
-        self.labels: list[Tensor] = []  # [n, ...]
-
-    def to(self, device: torch.device | str) -> GatheredScores:
-        self.scores = [batch.to(device) for batch in self.scores]
-        self.labels = [batch.to(device) for batch in self.labels]
+    def to(self, device: torch.device | str) -> Scores:
+        self.batches = [(scores.to(device), labels.to(device)) for scores, labels in self.batches]
         return self
 
     def reset(self) -> None:
-        self.scores, self.labels = [], []
+        self.batches = []
 
-    def update(self, prediction: Tensor, target: Tensor) -> None:
-        """Add the rows of a batch.
+    def update(self, *rows: Any) -> None:
+        self.batches.append(self.scores(*rows))
 
-        Args:
-            prediction: [n, outputs].
-            target: [n] classes or [n, outputs] numbers, some of them missing.
-        """
-        self.scores.append(prediction.double())
-        self.labels.append(target)
-
-    def compute(self) -> float:
-        return self.value(gathered(self.scores), gathered(self.labels))
-
-    def value(self, scores: Tensor, labels: Tensor) -> float:
-        """Return the metric of the whole split; NaN if it is not defined."""
-        raise NotImplementedError
+    def compute(self) -> tuple[Tensor, Tensor]:
+        scores, labels = zip(*self.batches, strict=True)
+        return gathered(scores), gathered(labels)
 
 
 def over_workers(sums: Tensor) -> Tensor:
     """Return a copy of the sums, summed over workers if there are several."""
-    total = sums.clone()
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(total)
-    return total
+    return torch.stack(of_workers(sums)).sum(0)
 
 
 def of_workers(state: Tensor) -> list[Tensor]:
     """Return every worker's tensor, in the order of their ranks; all have the same shape."""
+    dist = torch.distributed
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return [state]
     states = [torch.empty_like(state) for _ in range(dist.get_world_size())]
@@ -107,7 +84,7 @@ def of_workers(state: Tensor) -> list[Tensor]:
     return states
 
 
-def gathered(batches: list[Tensor]) -> Tensor:
+def gathered(batches: tuple[Tensor, ...]) -> Tensor:
     """Return the rows of all batches of all workers, in the order of their ranks.
 
     Args:

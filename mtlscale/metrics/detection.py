@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtlscale.metrics.ranking import average_precision, ranks
+from mtlscale.metrics.shipped.ranking import Aupr, ranks
 
 
 def confidence(logits: Tensor) -> Tensor:
@@ -32,6 +32,6 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     right = ranks(-scores)[len(inside) :].sum() - len(outside) * (len(outside) + 1) / 2
     return {
         "ood_auroc": 100.0 * right.item() / (len(inside) * len(outside)),
-        "ood_aupr": 100.0 * average_precision(-scores, truth),
-        "ood_aupr_inverted": 100.0 * average_precision(scores, truth),
+        "ood_aupr": 100.0 * Aupr.area(-scores, truth),
+        "ood_aupr_inverted": 100.0 * Aupr.area(scores, truth),
     }

@@ -9,7 +9,6 @@ from mtlscale.lazy import lazily
 __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
-        "EpochView": ".contract",
         "Objective": ".contract",
         "ObjectiveModule": ".contract",
         "ProximalModule": ".contract",

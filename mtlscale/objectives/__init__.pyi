@@ -1,5 +1,4 @@
 # Written by `python tests/house/stubs.py`.
-from mtlscale.objectives.contract import EpochView as EpochView
 from mtlscale.objectives.contract import Objective as Objective
 from mtlscale.objectives.contract import ObjectiveModule as ObjectiveModule
 from mtlscale.objectives.contract import ProximalModule as ProximalModule

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import Architecture, MultiTaskModule
+from mtlscale.architectures import Architecture, Hooks, MultiTaskModule
 from mtlscale.config import Component, TaskSuite
 from mtlscale.data import Batch, Outputs, Workers
 
@@ -16,18 +16,8 @@ if TYPE_CHECKING:
     from mtlscale.config import TrainingSpec
 
 
-class EpochView(Protocol):
-    """The view of the training set that an objective gets when an epoch ends."""
-
-    def outputs(self) -> Iterable[tuple[Batch, Outputs]]:
-        """Yield this worker's share of the training set with its outputs, in evaluation mode, without gradient."""
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over workers, in place."""
-
-
-class ObjectiveModule(nn.Module):
-    """Base class of a module with extra terms of the training objective.
+class ObjectiveModule(nn.Module, Hooks):
+    """Base class of a module with extra terms of the training objective; it takes part in training by its hooks.
 
     Its parameters get gradients of its terms alone; its buffers and `state_dict` are part of checkpoints.
     """
@@ -36,10 +26,6 @@ class ObjectiveModule(nn.Module):
     whole_step: bool = False
     # True if it reads the network's predictions of all tasks, whichever tasks a batch has labels for.
     predicts: bool = False
-
-    def task_weights(self) -> Tensor | None:
-        """Return weights [T] that sum to one; task losses are multiplied by T times these before they are balanced."""
-        return None
 
     def term(self, batch: Batch, outputs: Outputs) -> Tensor | None:
         """Return a scalar that is added to the objective for one stream's batch, or None.
@@ -57,28 +43,6 @@ class ObjectiveModule(nn.Module):
             seen: This worker's batches of all streams with their outputs, those without labels included.
         """
         return None
-
-    def penalty(self) -> Tensor | None:
-        """Return a scalar on parameters alone that is added once a step, or None."""
-        return None
-
-    def reduce(self, sum: Callable[[Tensor], Tensor]) -> None:
-        """Sum over workers what the terms of a step left behind.
-
-        Called once a step, on every worker, after all terms of the step.
-
-        Args:
-            sum: Sums a tensor over workers, in place.
-        """
-
-    def discard_step(self) -> None:
-        """Forget what the terms of a step left behind, since the step was not taken."""
-
-    def after_step(self, lr: float) -> None:
-        """Apply proximal operators after the optimiser's step at learning rate `lr`."""
-
-    def on_epoch_end(self, view: EpochView) -> None:
-        """Adapt multipliers and weights at the end of an epoch."""
 
     def added(self) -> float:
         """Return the mean over steps of what its terms added to the losses in this epoch; 0 if it keeps no count."""
@@ -116,7 +80,7 @@ class ProximalModule(ObjectiveModule):
         return {}
 
     @torch.no_grad()
-    def after_step(self, lr: float) -> None:
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         theta = self.shrink(torch.stack(self.special, dim=1), self.strength * lr)
         for parameter, value in zip(self.special, theta.unbind(1), strict=True):
             parameter.copy_(value)
@@ -131,7 +95,7 @@ class ProximalModule(ObjectiveModule):
 
 
 class Objective(Component):
-    """Recipe of an objective; `build` makes a fresh module."""
+    """The component of an objective; `build` makes a fresh module."""
 
     kind: ClassVar[str] = "objectives"
     per_token: ClassVar[bool] = False  # whether its terms are right if each row of features is a token

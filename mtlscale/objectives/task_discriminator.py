@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import MultiTaskModule
+from mtlscale.architectures import EpochView, MultiTaskModule
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs, Samples
-from mtlscale.objectives.contract import EpochView, Objective, ObjectiveModule
+from mtlscale.objectives.contract import Objective, ObjectiveModule
 from mtlscale.objectives.relatedness import (
     FORMS,
     adversarial_from_sums,
@@ -117,11 +117,11 @@ class AdversarialModule(ObjectiveModule):
         self.gather(score.detach())
         return -score
 
-    def on_epoch_end(self, view: EpochView) -> None:
+    def on_epoch_end(self, epoch: EpochView) -> None:
         size = len(self.places)
         sums, scores, counts = (self.relatedness.new_zeros(shape) for shape in ((size, size), (size, size), (size,)))
 
-        for batch, outputs in view.outputs():
+        for batch, outputs in epoch.outputs():
             assert outputs.representation is not None
             logs = self.log_probs(outputs.representation)
             tasks = torch.full((len(logs),), self.places[batch.stream], device=logs.device)
@@ -131,7 +131,7 @@ class AdversarialModule(ObjectiveModule):
             scores += probabilities if self.form == "prob" else sums_by_task(logs, tasks)[0]
 
         for tensor in (sums, scores, counts):
-            view.sum(tensor)
+            epoch.sum(tensor)
 
         self.adversary.copy_(adversarial_from_sums(scores.diagonal(), counts, self.form))
         self.relatedness.copy_(relatedness_from_sums(sums, counts))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mtlscale.config import Run
 from mtlscale.records.home import Home
 from mtlscale.records.ledger import Ledger
-from mtlscale.records.record import RunRecord, read_record
+from mtlscale.records.record import Ending, RunRecord, read_record
 
 State = Literal["done", "resume", "retry", "new", "same"]
 
@@ -50,6 +50,14 @@ class Counts:
     diverged: int
     last: str = ""  # ISO 8601; "" before the first
 
+    @classmethod
+    def of(cls, run_ids: Collection[str], known: Mapping[str, RunRecord] | Mapping[str, Ending]) -> Counts:
+        """Count the runs by what is known of them, run_id -> its newest record or how it ended."""
+        ended = [known[run_id] for run_id in run_ids if run_id in known]
+        states = Counter(ending.status for ending in ended)
+        last = max((ending.finished for ending in ended), default="")
+        return cls(len(run_ids), states["finished"], states["failed"], states["diverged"], last)
+
     @property
     def left(self) -> int:
         return self.total - self.finished - self.failed - self.diverged
@@ -78,14 +86,14 @@ class Board:
         self.ledger, self.home = ledger, home
         self.rows = ledger.latest() if rows is None else rows
         self.wanted, self.unsettled = list(_marked(wanted)), unsettled or {}
-        self._runs = {one.run_id: one.run for one in self.distinct if one.run is not None}
+        self._runs = {planned.run_id: planned.run for planned in self.distinct if planned.run is not None}
         self._known: dict[str, RunRecord] = {}
-        for one in self.distinct:
-            record = self.rows.get(one.run_id)
+        for planned in self.distinct:
+            record = self.rows.get(planned.run_id)
             if record is None or record.status == "failed":
-                record = self._in_folder(one.run_id) or record
+                record = self._in_folder(planned.run_id) or record
             if record is not None:
-                self._known[one.run_id] = one.labelled(record)
+                self._known[planned.run_id] = planned.labelled(record)
 
     def _in_folder(self, run_id: str) -> RunRecord | None:
         """Return the complete record that a run has left in its own folder."""
@@ -95,12 +103,12 @@ class Board:
     @property
     def distinct(self) -> list[Wanted]:
         """The wanted runs, one under several labels once."""
-        return [one for one in self.wanted if not one.same_as]
+        return [planned for planned in self.wanted if not planned.same_as]
 
     @property
     def missing(self) -> list[Wanted]:
         """The runs that have no result yet; one that failed is tried again."""
-        return [one for one in self.distinct if not self.is_done(one.run_id)]
+        return [planned for planned in self.distinct if not self.is_done(planned.run_id)]
 
     def is_done(self, run_id: str) -> bool:
         record = self._known.get(run_id)
@@ -123,7 +131,9 @@ class Board:
     @property
     def records(self) -> tuple[RunRecord, ...]:
         """The records of the wanted runs that have ended, in their order, each under its labels."""
-        return tuple(one.labelled(self._known[one.run_id]) for one in self.wanted if one.run_id in self._known)
+        return tuple(
+            planned.labelled(self._known[planned.run_id]) for planned in self.wanted if planned.run_id in self._known
+        )
 
     @property
     def ended(self) -> Iterator[RunRecord]:
@@ -133,15 +143,12 @@ class Board:
     @property
     def others(self) -> tuple[RunRecord, ...]:
         """The rows of the ledger that are of no wanted run: of other settings or data."""
-        wanted_ids = {one.run_id for one in self.wanted}
+        wanted_ids = {planned.run_id for planned in self.wanted}
         return tuple(record for run_id, record in self.rows.items() if run_id not in wanted_ids)
 
     @property
     def counts(self) -> Counts:
-        known = [self._known[one.run_id] for one in self.distinct if one.run_id in self._known]
-        states = Counter(record.status for record in known)
-        last = max((record.finished for record in known), default="")
-        return Counts(len(self.distinct), states["finished"], states["failed"], states["diverged"], last)
+        return Counts.of([planned.run_id for planned in self.distinct], self._known)
 
     def unlisted(self) -> Iterator[RunRecord]:
         """Yield the results that the ledger lacks: finished in another experiment, or just before a crash."""
@@ -178,6 +185,6 @@ class Board:
 def _marked(wanted: Iterable[Wanted]) -> Iterator[Wanted]:
     """Yield the wanted runs; one that has come before says under which method."""
     first: dict[str, str] = {}
-    for one in wanted:
-        yield replace(one, same_as=first[one.run_id]) if one.run_id in first else one
-        first.setdefault(one.run_id, one.method)
+    for planned in wanted:
+        yield replace(planned, same_as=first[planned.run_id]) if planned.run_id in first else planned
+        first.setdefault(planned.run_id, planned.method)

@@ -27,7 +27,9 @@ from mtlscale.config import UserError
 from mtlscale.records.files import file_time, is_full, write_atomically
 
 DRIVER, CLAIM, LOCK = "driver.json", "claim.json", ".lock"
-TAKE_SECONDS = 1.0  # that a look of another process at the lock, or a new driver without its file, lasts at most
+# Tries, 5 ms apart, that a look of another process at the lock, or a new driver without its file, lasts at most. They
+# are no seconds: a busy disk can hold this process up for longer than that between two of them.
+TRIES = 200
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
@@ -82,21 +84,22 @@ class DriverLock:
         """
         from filelock import Timeout
 
-        deadline = time.monotonic() + TAKE_SECONDS
+        tries = 0
         try:
             while True:
+                tries += 1
                 try:
                     self._lock.acquire(blocking=False)
                     break
                 except (FileNotFoundError, FileExistsError):  # a driver with nothing to keep has just removed both
-                    if time.monotonic() > deadline:
+                    if tries >= TRIES:
                         raise
                 except Timeout:
                     holder = holder_of(self.folder)
                     if holder is not None and holder.pid:
                         return holder
-                    if time.monotonic() > deadline:
-                        return holder or _unnamed(self.folder)
+                    if tries >= TRIES:
+                        return holder or Holder(self.folder.name, "", 0, time.time())
                 time.sleep(0.005)
 
             self.predecessor, self.holder = Holder.read(self.folder), Holder.me(self.holder.experiment)
@@ -190,10 +193,7 @@ def holder_of(folder: Path) -> Holder | None:
         return None
     except OSError as error:
         is_held = error.errno in (errno.EAGAIN, errno.EACCES)
-        return (Holder.read(folder) or _unnamed(folder)) if is_held else None
+        unnamed = Holder(folder.name, "", 0, os.fstat(handle).st_mtime)  # which may remove its folder right now
+        return (Holder.read(folder) or unnamed) if is_held else None
     finally:
         os.close(handle)
-
-
-def _unnamed(folder: Path) -> Holder:
-    return Holder(folder.name, "", 0, folder.stat().st_mtime)

@@ -9,10 +9,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from mtlscale.config import Experiment
 from mtlscale.records.home import Home
-from mtlscale.records.record import RunRecord
+from mtlscale.records.record import Ending, RunRecord
+
+_Row = TypeVar("_Row", RunRecord, Ending)
 
 
 class Ledger:
@@ -40,17 +43,25 @@ class Ledger:
 
     def after(self, start: int) -> Iterator[RunRecord]:
         """Yield complete records in order of writing, from this byte on."""
+        return self._rows(RunRecord, start)
+
+    def _rows(self, kind: type[_Row], start: int = 0) -> Iterator[_Row]:
+        """Yield the rows from a byte on, as far as this kind reads them."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
             file.seek(start)
             for line in file:
                 with contextlib.suppress(ValueError):  # cut off by a crash, or damaged
-                    yield RunRecord.model_validate_json(line)
+                    yield kind.model_validate_json(line)
 
     def latest(self, start: int = 0) -> dict[str, RunRecord]:
         """Return run_id -> its newest record, of those from a byte on."""
         return {record.run_id: record for record in self.after(start)}
+
+    def endings(self) -> dict[str, Ending]:
+        """Return run_id -> how it ended last: a small part of its record, for those who count tens of thousands."""
+        return {ending.run_id: ending for ending in self._rows(Ending)}
 
 
 def ledgers_of(experiment: Experiment, home: Home) -> list[Ledger]:

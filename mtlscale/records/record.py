@@ -69,6 +69,17 @@ class FrontPoint(BaseModel):
     metrics: dict[str, Metrics] = Field(default_factory=dict)  # split -> task -> metric -> value, at the chosen epoch
 
 
+Status = Literal["finished", "failed", "diverged"]
+
+
+class Ending(BaseModel):
+    """What of a record says how its run ended, and when."""
+
+    run_id: str
+    status: Status
+    finished: str = ""  # ISO 8601, UTC
+
+
 class RunRecord(BaseModel):
     """The record of a finished, failed or diverged run: everything the leaderboard, MLflow and the plots read."""
 
@@ -79,7 +90,7 @@ class RunRecord(BaseModel):
     dataset: str  # the row's data set label
     method: str  # the row's method label
     seed: Count
-    status: Literal["finished", "failed", "diverged"]
+    status: Status
     error: str | None = None  # one line, where not finished
     spec: dict[str, Any]  # the resolved run spec, as hashed into run_id
     fingerprint: str  # of the prepared data

@@ -30,7 +30,7 @@ from mtlscale.records.record import RunRecord
 EXPERIMENT, RECORDS, RESULTS = "experiment.yaml", "records.jsonl", "results.json"
 PACKED = f"{RECORDS}.gz"
 _PACKED_BYTES = 1 << 20  # of records, from which they are packed
-MOST_BYTES = 64 << 20  # of one file of a folder; a record without epochs takes about 4 kB
+MOST_BYTES = 128 << 20  # of one file of a folder; a record without epochs takes about 4 kB
 MOST_LINES = 20_000  # of the records, so that reading a folder takes no more than about 1 GB
 MOST_ENTRIES = 1_000  # files in a folder
 _LONGEST = 400  # characters of a message
@@ -273,7 +273,7 @@ def _record(line: bytes) -> RunRecord:
 
 def _first_problem(error: ValidationError) -> str:
     problems = error.errors(include_url=False)
-    problem = next((one for one in problems if one["input"] not in _NON_FINITE), problems[0])
+    problem = next((problem for problem in problems if problem["input"] not in _NON_FINITE), problems[0])
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}" if where else str(problem["msg"])
 

@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazily(
     __name__,
     {
         "Chart": ".charts.chart",
-        "Comparison": ".tables.published_comparison",
+        "Comparison": ".sections.comparisons",
         "Definition": ".columns.registry",
         "Frame": ".columns.frame",
         "Leaderboard": ".leaderboard",
@@ -22,11 +22,11 @@ __getattr__, __dir__, __all__ = lazily(
         "Table": ".tables.table",
         "View": ".sections.registry",
         "column": ".columns.registry",
-        "compare": ".tables.published_comparison",
+        "compare": ".sections.comparisons",
         "family": ".columns.registry",
         "read_published": ".tables.published",
         "section": ".sections.registry",
         "text_sheet": ".cells.sheet",
-        "write_report": ".writing.report_files",
+        "write_report": ".report_files",
     },
 )

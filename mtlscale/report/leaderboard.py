@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,19 +15,23 @@ from rich.console import RenderableType
 
 from mtlscale.config import UserError, check_delta
 from mtlscale.records import RunRecord
-from mtlscale.report.columns.computed import Computed, of_rows, of_runs
+from mtlscale.report.columns.computed import notes as notes_on
+from mtlscale.report.columns.computed import of_rows, of_runs
+from mtlscale.report.columns.departure import equal_weights, repeats
 from mtlscale.report.columns.frame import Frame
 from mtlscale.report.columns.registry import definitions, directions_beside
 from mtlscale.report.overall.multi_dataset import ROPE, Overall, overall
-from mtlscale.report.stats import near_zero, statistics
-from mtlscale.report.stats.frames import by_dataset
-from mtlscale.report.stats.fronts import is_ray
+from mtlscale.report.rendered import Report
+from mtlscale.report.report_section import MARKDOWN, NOTEBOOK
+from mtlscale.report.sections.numbers import all_rows
+from mtlscale.report.sections.registry import sections
+from mtlscale.report.stats import statistics
+from mtlscale.report.stats.frames import by_dataset, newest
 from mtlscale.report.stats.item_intervals import REPLICATES
+from mtlscale.report.stats.near_zero import order_without
 from mtlscale.report.stats.ties import tied
-from mtlscale.report.tables.caveats import near_zero_notes, resolution, smallest
-from mtlscale.report.tables.equal_weights import equal_weights, repeats
+from mtlscale.report.tables.caveats import smallest
 from mtlscale.report.tables.published import Published, PublishedTable
-from mtlscale.report.tables.published_comparison import Comparison, compare
 from mtlscale.report.tables.table import Table
 
 Planned = Mapping[str, Mapping[str, Collection[int]]]  # data set -> method -> seeds
@@ -37,7 +42,6 @@ class Leaderboard:
     """The tables of an experiment, by data set label."""
 
     tables: dict[str, Table]
-    comparisons: dict[str, tuple[Comparison, ...]] = field(default_factory=dict)  # with published tables, if any
     published: dict[str, tuple[PublishedTable, ...]] = field(default_factory=dict)  # what is published on each data set
 
     @classmethod
@@ -71,7 +75,8 @@ class Leaderboard:
         if not groups:
             raise UserError("there are no runs to report yet; start some with `mtlscale run`")
         delta = delta or {}
-        check_delta(delta, {name: measured for name, runs in groups.items() if (measured := _measured(runs))})
+        measured = {name: Frame(dataset=name, all_records=runs).metrics for name, runs in groups.items()}
+        check_delta(delta, {name: metrics for name, metrics in measured.items() if metrics})
 
         tables = {}
         for dataset, runs in groups.items():
@@ -89,15 +94,10 @@ class Leaderboard:
             )
             tables[dataset] = replace(table, notes=(*(notes or {}).get(dataset, ()), *table.notes))
 
-        comparisons, known_tables = {}, {}
-        for dataset, runs in groups.items():
-            pipeline = runs[0].spec.get("dataset", {}).get("name", "")
-            known_tables[dataset] = () if published is None else published.of(pipeline, dataset)
-            compared = [compare(tables[dataset], published_table) for published_table in known_tables[dataset]]
-            if any(compared):
-                comparisons[dataset] = tuple(comparison for comparison in compared if comparison is not None)
-
-        return cls(tables, comparisons, known_tables)
+        if published is None:
+            return cls(tables)
+        pipelines = {dataset: runs[0].spec.get("dataset", {}).get("name", "") for dataset, runs in groups.items()}
+        return cls(tables, {dataset: published.of(pipeline, dataset) for dataset, pipeline in pipelines.items()})
 
     def only(self, rows: Collection[str]) -> Leaderboard:
         """Return the tables with these rows alone; they are compared with the same methods as before."""
@@ -112,6 +112,16 @@ class Leaderboard:
         """
         return overall(self.tables, rope)
 
+    def report(self, records: Iterable[RunRecord] = (), **settings: Any) -> Report:
+        """Return the report that shows the tables in every format.
+
+        Args:
+            records: Its records, older ones among them; without any there are no sections of plugins.
+            settings: Other attributes of `Report`.
+        """
+        runs = [record for group in by_dataset(newest(records)).values() for record in group]
+        return Report(tables=self.tables, records=runs, published=self.published, **settings)
+
     def __repr__(self) -> str:
         """Return the tables as a terminal shows them, as wide as it is, else 120 columns."""
         from mtlscale.report.formats.terminal import plain_text
@@ -120,30 +130,19 @@ class Leaderboard:
 
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show."""
-        from mtlscale.report.formats.notebook import in_a_notebook
+        from mtlscale.report.formats.html import in_a_notebook
 
-        return in_a_notebook(self.tables.values())
+        return in_a_notebook(sections(self.report(), NOTEBOOK))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return all tables below each other, one row per data set and method, best first."""
-        frames = []
-        for table in self.tables.values():
-            frame = table.rows.reset_index()
-            frame.insert(0, "dataset", table.dataset)
-            frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+        return all_rows(self.tables.values())
 
     def to_csv(self) -> str:
         return self.to_pandas().to_csv(index=False)
 
     def to_markdown(self) -> str:
-        from mtlscale.report.formats.markdown import markdown, markdown_section
-
-        parts = []
-        for dataset, table in self.tables.items():
-            parts.append(markdown(table))
-            parts += [markdown_section(comparison.sheet) for comparison in self.comparisons.get(dataset, ())]
-        return "\n".join(parts)
+        return self.report().text(MARKDOWN)
 
     def to_rich(self, *, wide: bool = False) -> RenderableType:
         """Return what a terminal shows, no wider than it is.
@@ -152,38 +151,15 @@ class Leaderboard:
         """
         from rich.console import Group
 
-        from mtlscale.report.formats.first_screen import first_screen
-        from mtlscale.report.formats.terminal import Printed, conclusions, print_sheet
-
-        if not wide:
-            return Group(*first_screen(self.tables.values()))
-
-        parts: list[RenderableType] = []
-        for dataset, table in self.tables.items():
-            parts.append(Printed(table))
-            for comparison in self.comparisons.get(dataset, ()):
-                parts += print_sheet(comparison.sheet)
-        return Group(*parts, *conclusions(self.tables.values()))
+        return Group(*self.report().printed(wide=wide))
 
 
 def _table(frame: Frame) -> Table:
-    """Build the table of one data set."""
+    """Build the table of one data set: its runs, its rows, best method first, and the notes that follow from them."""
     measured = of_runs(frame)
     replicates = [np.array([] if record.items is None else record.items.means) for record in frame.finished]
     of_items = pd.Series(replicates, frame.runs.index, dtype=object, name=REPLICATES)
-
-    base = frame.baseline
-    notes = [*_older_runs(frame.all_records, frame.latest), *_lost_rays(frame.latest)]
-    near: tuple[near_zero.Entry, ...] = ()
-    means, constant = frame.values.groupby(frame.runs["method"], sort=False).mean(), frame.row_named("constant")
-    if base is None or frame.references is None:
-        notes.append(f"no Δ and η: no finished run of {frame.baseline_name}")
-        order = near_zero.order_without((), frame.main, measured.values)
-    else:
-        notes += _zero_references(frame.references, frame.entered, base)
-        near = near_zero.near_zero(means, base, constant, frame.entered, frame.directions)
-        order = near_zero.order_without(near, frame.main, measured.values)
-        notes += near_zero_notes(near, means, base, constant, order)
+    failed = frame.all_runs[frame.all_runs["status"] != "finished"]
 
     table = Table(
         dataset=frame.dataset,
@@ -191,66 +167,33 @@ def _table(frame: Frame) -> Table:
         part=frame.part,
         main_metrics=frame.main,
         delta=tuple(frame.entered),
-        near_zero=near,
+        near_zero=frame.near_zero,
         higher_is_better=frame.directions | directions_beside(measured.stored, frame.plugins),
-        better={key: one.better for key, one in definitions(frame.plugins).items()},
-        baseline=base,
+        better={key: definition.better for key, definition in definitions(frame.plugins).items()},
+        baseline=frame.baseline,
         reference=frame.reference,
-        order=order,
+        order=order_without(frame.near_zero, frame.main, measured.values),
         rows=pd.DataFrame(),
         runs=pd.concat([frame.runs, measured.values, of_items], axis=1),
-        failures=_failures(frame.all_runs),
-        notes=tuple(notes),
+        failures=failed[["method", "seed", "status", "error", "run_id"]].reset_index(drop=True),
+        notes=(),
         domains=next((tuple(record.domains) for record in frame.finished if record.domains), ()),
         front=frame.front,
         floors=frame.floors,
         plugins=frame.plugins,
         test_items=max((record.items.count for record in frame.finished if record.items is not None), default=0),
     )
-    return _with_rows(table, frame, measured)
 
-
-def _with_rows(table: Table, frame: Frame, measured: Computed) -> Table:
-    """Return the table with its rows, best method first, and with the notes that follow from them."""
     table = replace(table, untested=_untested(table, frame.counts))
     computed = of_rows(table, frame, measured)
     rows = computed.values.sort_values(
         table.order, ascending=table.ascending, na_position="last", kind="stable", key=tied
     )
-
-    idle, weight_notes = equal_weights(frame.finished, list(map(str, rows.index)))
+    idle, _ = equal_weights(frame.finished, list(map(str, rows.index)))
     seeds, detectable = smallest(table, rows)
     table = replace(table, rows=rows, idle=idle, shared_seeds=seeds, detectable=detectable)
     table = replace(table, repeats=repeats(table, frame.finished))
-    failed_columns = (*measured.notes, *computed.notes)
-    return replace(table, notes=(*table.notes, *resolution(table), *weight_notes, *failed_columns))
-
-
-def _failures(all_runs: pd.DataFrame) -> pd.DataFrame:
-    failed = all_runs[all_runs["status"] != "finished"]
-    return failed[["method", "seed", "status", "error", "run_id"]].reset_index(drop=True)
-
-
-def _measured(records: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    return Frame(dataset="", all_records=records).metrics
-
-
-def _older_runs(all_records: Sequence[RunRecord], records: Sequence[RunRecord]) -> list[str]:
-    """Return the note on runs that are left out for newer ones with other settings."""
-    older = len({record.run_id for record in all_records}) - len({record.run_id for record in records})
-    return [f"{older} older run{'s' if older > 1 else ''} with other settings left out"] if older else []
-
-
-def _lost_rays(records: Sequence[RunRecord]) -> list[str]:
-    """Return the note on rays whose runs did not finish: their row shows those of its central ray alone."""
-    lost = [f"{r.method}, seed {r.seed} ({r.status})" for r in records if is_ray(r) and r.status != "finished"]
-    return [f"rays without a point on their front: {', '.join(lost)}"] if lost else []
-
-
-def _zero_references(references: pd.DataFrame, entered: Sequence[tuple[str, str]], baseline: str) -> list[str]:
-    """Return the notes on metrics that have no Δ, as the baseline's value is 0."""
-    zero = (references[entered] == 0).any().to_numpy()
-    return [f"no Δ: {entered[i][1]} of {entered[i][0]} is 0 for {baseline}" for i in np.flatnonzero(zero).tolist()]
+    return replace(table, notes=(*frame.notes, *notes_on(table, frame), *measured.notes, *computed.notes))
 
 
 def _untested(table: Table, counts: pd.DataFrame) -> int:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtlscale.config import UserError, nearest
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.cells.number_format import listed
+from mtlscale.report.report_section import CSV, HTML
 from mtlscale.report.stats.curves import EpochReader, no_epochs
 from mtlscale.report.stats.frames import by_dataset, latest, method_of
 from mtlscale.report.tables.protocols import Protocol, differing_settings, identity, selection, splits_by_seed
 
 if TYPE_CHECKING:
     from mtlscale.report.leaderboard import Leaderboard, Planned
+    from mtlscale.report.rendered import Report
     from mtlscale.report.tables.published import Published
 
 
@@ -53,19 +57,46 @@ class RunSelection:
     metrics: Sequence[str] = ()  # in Δ and η
 
 
+@dataclass(kw_only=True)
+class _Table:
+    """Runs that compare: of one data set, under one protocol, which those that come later are held against.
+
+    Protocols agree in pairs alone, where both record a condition, so a run joins the first table that it agrees with;
+    all else is the same for every table.
+    """
+
+    dataset: str
+    protocol: Protocol
+    runs: list[tuple[int, RunRecord]]  # with the numbers of the sources they come from
+    older: int = 0  # number of runs with earlier settings, which are left out
+    title: str = ""
+    notes: list[str] = field(default_factory=list)
+    rows: dict[str, str] = field(default_factory=dict)  # label of a row -> its label in the experiment
+    records: list[RunRecord] = field(default_factory=list)  # under the labels of the rows, each run once
+    planned: dict[str, frozenset[int]] = field(default_factory=dict)  # row -> seeds
+    baseline: str = ""
+    reference: str = ""
+    delta: tuple[str, ...] | None = None  # the metrics in Δ and η, None for those that the pipeline declares
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the sources."""
+        return list(dict.fromkeys(number for number, _ in self.runs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class MergedRecords:
     """Records under the labels of their tables and rows, with the notes of each table."""
 
     sources: tuple[ExperimentRecords, ...]
-    records: tuple[RunRecord, ...]
-    baselines: dict[str, str]
-    references: dict[str, str]
-    delta: dict[str, tuple[str, ...]]
-    notes: dict[str, tuple[str, ...]]
-    planned: dict[str, dict[str, frozenset[int]]]  # table -> row -> seeds
+    tables: tuple[_Table, ...]
     rows: frozenset[str] | None = None  # labels of the rows to show, None for all
     split_datasets: tuple[str, ...] = ()  # data sets with several tables
+
+    @property
+    def records(self) -> list[RunRecord]:
+        """The records of all tables."""
+        return [record for table in self.tables for record in table.records]
 
     def leaderboard(self, *, with_compared: bool = False) -> Leaderboard:
         """Return the tables with the rows that are asked for; `with_compared` adds those that they are compared with.
@@ -75,45 +106,63 @@ class MergedRecords:
         from mtlscale.report.leaderboard import Leaderboard
         from mtlscale.report.tables.published import Published
 
-        tables = [table for source in self.sources if source.published for table in source.published.tables]
-        unique = [table for index, table in enumerate(tables) if table not in tables[:index]]
-
+        published = [table for source in self.sources if source.published for table in source.published.tables]
+        unique = [table for index, table in enumerate(published) if table not in published[:index]]
         board = Leaderboard.from_records(
             self.records,
-            self.baselines,
-            self.references,
+            {table.title: table.baseline for table in self.tables},
+            {table.title: table.reference for table in self.tables},
             Published(tables=tuple(unique)) if unique else None,
-            self.delta,
-            self.notes,
-            self.planned,
+            {table.title: table.delta for table in self.tables if table.delta is not None},
+            {table.title: table.notes for table in self.tables},
+            {table.title: table.planned for table in self.tables},
             frozenset().union(*(source.plugins for source in self.sources)),
         )
+        rows = self._shown(with_compared=with_compared)
+        return board if rows is None else board.only(rows)
 
-        if self.rows is None:
-            return board
-        return board.only(self.rows | (self._compared if with_compared else frozenset()))
+    def _shown(self, *, with_compared: bool) -> frozenset[str] | None:
+        if self.rows is None or not with_compared:
+            return self.rows
+        return self.rows | {label for table in self.tables for label in (table.baseline, table.reference)}
+
+    def report(self, form: str, *, overall: bool | None = None, rope: float | None = None, **settings: Any) -> Report:
+        """Return the report in a format.
+
+        Args:
+            form: The format.
+            overall: Whether it has the comparison across data sets; None: where there are two of them, but not in CSV.
+            rope: Largest difference in points that has no meaning in practice.
+            settings: Other attributes of the report.
+        """
+        board, across, notes = self.leaderboard(with_compared=form == HTML), None, []
+        if form == HTML:  # figures need the rows that others are compared with
+            across = board.overall()
+        elif overall or (overall is None and form != CSV):
+            across = board.overall() if rope is None else board.overall(rope)
+            across = None if across is None or len(across.rows) < 2 else across
+            if self.split_datasets:
+                separate = ", ".join(self.split_datasets)
+                notes = [f"tables of {separate} that are kept apart count as data sets of their own"]
+
+        names = dict.fromkeys(source.name for source in self.sources)
+        descriptions = dict.fromkeys(source.description for source in self.sources if source.description)
+        rows = self._shown(with_compared=True)
+        return board.report(
+            [record for record in self.records if rows is None or record.method in rows],
+            overall=across,
+            overall_notes=notes,
+            overall_asked=bool(overall),
+            title=", ".join(names),
+            descriptions=list(descriptions) if len(names) == 1 else (),
+            sources=[(source.name, source.location, len(source.records)) for source in self.sources],
+            epochs=self.epochs,
+            **settings,
+        )
 
     def epochs(self, run_id: str) -> list[Epoch]:
         """Return the epochs of a run from the first source that has them."""
         return next(filter(None, (source.epochs(run_id) for source in self.sources)), [])
-
-    @property
-    def _compared(self) -> frozenset[str]:
-        return frozenset((*self.baselines.values(), *self.references.values()))
-
-    def records_shown(self, *, with_compared: bool = False) -> list[RunRecord]:
-        """Return the records of these rows; `with_compared` adds those that they are compared with."""
-        rows = None if self.rows is None else self.rows | (self._compared if with_compared else frozenset())
-        return [record for record in self.records if rows is None or record.method in rows]
-
-
-@dataclass
-class _TableRuns:
-    """The runs of one table, by the number of the source they come from."""
-
-    protocol: Protocol
-    runs: dict[int, list[RunRecord]] = field(default_factory=dict)
-    older: int = 0  # number of runs with earlier settings, which are left out
 
 
 def gather(sources: Sequence[ExperimentRecords], selection: RunSelection | None = None) -> MergedRecords:
@@ -122,249 +171,206 @@ def gather(sources: Sequence[ExperimentRecords], selection: RunSelection | None 
     Raises:
         UserError: If something is asked for that no experiment has.
     """
-    return _RecordMerger(sources, selection or RunSelection()).merged()
+    asked, names = selection or RunSelection(), distinct(sources)
+    seeds = sorted({record.seed for source in sources for record in source.records})
+    _check_names("--seed", map(str, asked.seeds), map(str, seeds))
+
+    tables = _tables(sources, asked.seeds)
+    _entitle(tables, names)
+    datasets = [table.dataset for table in tables]
+    _check_names("--dataset", asked.datasets, [*datasets, *(table.title for table in tables)])
+
+    shown = [table for table in tables if _is_selected(asked.datasets, table.dataset, table.title)]
+    rows: dict[str, str] = {}
+    compared: set[str] = set()  # labels of finished runs
+    metrics: dict[str, None] = {}  # names of measured metrics
+    for table in shown:
+        table.notes += _kept_apart(table, [other for other in tables if other.dataset == table.dataset])
+        table.notes += _joined(table, sources, names)
+        _label_rows(table, names)
+        _plan(table, sources, asked.seeds)
+
+        finished = {
+            record.method: (table.rows[record.method], method_of(record))
+            for record in table.records
+            if record.status == "finished"
+        }
+        rows |= table.rows
+        compared |= {*finished, *(name for named in finished.values() for name in named)}
+        measured = dict.fromkeys(name for record in table.records for name in _metrics(record))
+        metrics |= measured
+
+        if any(_is_selected(asked.methods, *labels) for labels in table.rows.items()):
+            of_table = [sources[number] for number in table.numbers]
+            table.baseline = _compared("baseline", asked.baseline, of_table, finished, table.notes)
+            table.reference = _compared("reference", asked.reference, of_table, finished, table.notes)
+            table.delta = _delta(table, {names[number]: sources[number] for number in table.numbers}, asked, measured)
+        else:
+            table.records = []
+
+    _check_names("--method", asked.methods, [*rows.values(), *rows])
+    for option, name in (("--baseline", asked.baseline), ("--reference", asked.reference)):
+        _check_names(option, [] if name is None else [name], sorted(compared), "no finished run of it")
+    _check_names("--metric", asked.metrics, list(metrics), "no task reports it")
+
+    return MergedRecords(
+        sources=tuple(sources),
+        tables=tuple(table for table in shown if table.records),
+        rows=frozenset(row for row, name in rows.items() if _is_selected(asked.methods, row, name))
+        if asked.methods
+        else None,
+        split_datasets=tuple(dict.fromkeys(dataset for dataset in datasets if datasets.count(dataset) > 1)),
+    )
 
 
-class _RecordMerger:
-    def __init__(self, sources: Sequence[ExperimentRecords], selection: RunSelection) -> None:
-        self.sources, self.selection = sources, selection
-        self.names = distinct(sources)
-        self.titles: set[str] = set()  # titles of tables
-        self.rows: dict[str, str] = {}  # label of a row -> its label in the experiment
-        self.compared: set[str] = set()  # labels of finished runs
-        self.metrics: dict[str, None] = {}  # names of measured metrics
+def _tables(sources: Sequence[ExperimentRecords], seeds: Sequence[int]) -> list[_Table]:
+    """Group the runs into tables, those of a data set after each other."""
+    tables: list[_Table] = []
+    for number, source in enumerate(sources):
+        for dataset, records in by_dataset(source.records).items():
+            current = latest(records) if source.chosen_by_file else _current(records)
+            by_seed, how = splits_by_seed(current), selection(current)
 
-    def merged(self) -> MergedRecords:
-        request, all_records = self.selection, [record for source in self.sources for record in source.records]
-        _check_names("--seed", map(str, request.seeds), map(str, sorted({record.seed for record in all_records})))
-
-        groups = self._groups()
-        titles = {dataset: self._titles(dataset, tables) for dataset, tables in groups.items()}
-        every_title = [title for dataset_titles in titles.values() for title in dataset_titles]
-        _check_names("--dataset", request.datasets, [*groups, *every_title])
-
-        result = MergedRecords(
-            sources=tuple(self.sources), records=(), baselines={}, references={}, delta={}, notes={}, planned={}
-        )
-        records: list[RunRecord] = []
-        for dataset, tables in groups.items():
-            for table, title in zip(tables, titles[dataset], strict=True):
-                if _is_selected(request.datasets, dataset, title):
-                    notes = [*_kept_apart(table, tables, titles[dataset]), *self._joined(dataset, table)]
-                    records += self._table(dataset, title, table, notes, result)
-                    result.notes[title] = tuple(notes)
-
-        originals = [*self.rows.values(), *self.rows]
-        _check_names("--method", request.methods, originals)
-        for option, name in (("--baseline", request.baseline), ("--reference", request.reference)):
-            _check_names(option, [] if name is None else [name], sorted(self.compared), "no finished run of it")
-        _check_names("--metric", request.metrics, list(self.metrics), "no task reports it")
-
-        shown = frozenset(label for label, name in self.rows.items() if _is_selected(request.methods, label, name))
-        return replace(
-            result,
-            records=tuple(records),
-            rows=shown if request.methods else None,
-            split_datasets=tuple(dataset for dataset, tables in groups.items() if len(tables) > 1),
-        )
-
-    def _groups(self) -> dict[str, list[_TableRuns]]:
-        """Group the runs of each data set, with one group per table."""
-        groups: dict[str, list[_TableRuns]] = {}
-        for number, source in enumerate(self.sources):
-            for dataset, records in by_dataset(source.records).items():
-                current = latest(records) if source.chosen_by_file else _current(records)
+            of_source: list[_Table] = []
+            for record in current:
+                if not seeds or record.seed in seeds:
+                    protocol = Protocol.of(record, by_seed, how)
+                    _join(of_source, _Table(dataset=dataset, protocol=protocol, runs=[(number, record)]))
+            if of_source and not source.chosen_by_file:
                 left_out = {record.run_id for record in records} - {record.run_id for record in current}
-                older = 0 if source.chosen_by_file else len(left_out)
+                of_source[0].older = len(left_out)
+            for table in of_source:
+                _join(tables, table)
 
-                source_groups: list[_TableRuns] = []
-                by_seed, how = splits_by_seed(current), selection(current)
-                for record in current:
-                    if not self.selection.seeds or record.seed in self.selection.seeds:
-                        _join(source_groups, _TableRuns(Protocol.of(record, by_seed, how), {number: [record]}))
-                if source_groups:
-                    source_groups[0].older = older
+    datasets = list(dict.fromkeys(table.dataset for table in tables))
+    return sorted(tables, key=lambda table: datasets.index(table.dataset))
 
-                for group in source_groups:
-                    _join(groups.setdefault(dataset, []), group)
 
-        return groups
+def _join(tables: list[_Table], one: _Table) -> None:
+    """Add the runs to the first table that they compare with, or as a new one."""
+    for table in tables:
+        if table.dataset == one.dataset and not one.protocol.differences(table.protocol):
+            table.protocol = table.protocol.joined(one.protocol)
+            table.older += one.older
+            table.runs += one.runs
+            return
+    tables.append(one)
 
-    def _titles(self, dataset: str, tables: Sequence[_TableRuns]) -> list[str]:
-        titles = []
-        for table in tables:
-            title = dataset
-            if len(tables) > 1:
-                title = f"{dataset} ({', '.join(self.names[number] for number in table.runs)})"
-            if title in self.titles:
-                title = f"{title}, data {next(iter(table.protocol.fingerprints.values()))[:8]}"
 
-            number, full_title = 1, title
-            while title in self.titles:
-                title = f"{full_title}, {(number := number + 1)}"
-            self.titles.add(title)
-            titles.append(title)
-        return titles
+def _entitle(tables: Sequence[_Table], names: Sequence[str]) -> None:
+    """Give each table a title of its own."""
+    titles: set[str] = set()
+    datasets = Counter(table.dataset for table in tables)
+    for table in tables:
+        title = table.dataset
+        if datasets[title] > 1:
+            title = f"{title} ({', '.join(names[number] for number in table.numbers)})"
+        if title in titles:
+            title = f"{title}, data {next(iter(table.protocol.fingerprints.values()))[:8]}"
+        numbered = (f"{title}, {number}" for number in itertools.count(2))
+        table.title = next(name for name in itertools.chain([title], numbered) if name not in titles)
+        titles.add(table.title)
 
-    def _joined(self, dataset: str, table: _TableRuns) -> Iterator[str]:
-        if len(table.runs) > 1:
-            yield f"runs of {listed([self.names[number] for number in table.runs])}"
-        if table.older:
-            yield f"{table.older} older run{'s' if table.older > 1 else ''} with other settings left out"
-        for number in table.runs:
-            yield from self.sources[number].notes.get(dataset, ())
 
-    def _table(
-        self, dataset: str, title: str, table: _TableRuns, notes: list[str], group: MergedRecords
-    ) -> list[RunRecord]:
-        """Return the records of a table under the labels of its rows; add to `group` how it is read."""
-        labelled = self._labelled(table, notes)
-        rows = {label: original for label, original, _ in labelled}
-        planned = self._planned(dataset, table, labelled)
-        rows |= {label: label for label in planned if label not in rows}
-        self.rows |= rows
+def _kept_apart(table: _Table, of_dataset: Sequence[_Table]) -> Iterator[str]:
+    for other in of_dataset:
+        if other is not table:
+            reasons = "; ".join(table.protocol.differences(other.protocol))
+            yield f"kept apart from {other.title}: {reasons or 'its runs do not agree with each other'}"
 
-        finished_rows = [(label, name, record) for label, name, record in labelled if record.status == "finished"]
-        finished = {label: (name, method_of(record)) for label, name, record in finished_rows}
-        self.compared |= {*finished, *(name for named in finished.values() for name in named)}
-        self.metrics |= dict.fromkeys(name for _, _, record in labelled for name in _metrics(record))
 
-        if not any(_is_selected(self.selection.methods, label, name) for label, name in rows.items()):
-            return []
+def _joined(table: _Table, sources: Sequence[ExperimentRecords], names: Sequence[str]) -> Iterator[str]:
+    if len(table.numbers) > 1:
+        yield f"runs of {listed([names[number] for number in table.numbers])}"
+    if table.older:
+        yield f"{table.older} older run{'s' if table.older > 1 else ''} with other settings left out"
+    for number in table.numbers:
+        yield from sources[number].notes.get(table.dataset, ())
 
-        table_sources = [self.sources[number] for number in table.runs]
-        base = _compared("baseline", self.selection.baseline, table_sources, finished, notes)
-        ref = _compared("reference", self.selection.reference, table_sources, finished, notes)
-        group.baselines[title], group.references[title] = base, ref
 
-        group.planned[title] = planned
-        if (delta := self._delta(dataset, table, [record for _, _, record in labelled], notes)) is not None:
-            group.delta[title] = delta
+def _label_rows(table: _Table, names: Sequence[str]) -> None:
+    """Give each run the label of its row, and keep each run once: the newest one that finished."""
+    last_records = {(number, record.method): record for number, record in table.runs}
+    variants: dict[str, dict[str, list[int]]] = {}  # label -> settings -> sources that use it for them
+    for (number, method), record in last_records.items():
+        variants.setdefault(method, {}).setdefault(identity(record), []).append(number)
 
-        return [record.model_copy(update={"dataset": title, "method": label}) for label, _, record in labelled]
+    labels: dict[tuple[int, str], str] = {}
+    keys: dict[str, None] = {}
+    for method, meanings in variants.items():
+        first, *others = (last_records[numbers[0], method] for numbers in meanings.values())
+        keys |= dict.fromkeys(key for other in others for key in differing_settings(first, other))
+        for numbers in meanings.values():
+            own_label = f"{method} ({', '.join(names[number] for number in numbers)})"
+            labels |= {(number, method): own_label if others else method for number in numbers}
 
-    def _planned(
-        self, dataset: str, table: _TableRuns, labelled: Sequence[tuple[str, str, RunRecord]]
-    ) -> dict[str, frozenset[int]]:
-        """Return row -> the seeds planned for it; a row with a label of its own has those of its experiment."""
-        labels: dict[str, dict[str, None]] = {}
-        for label, original, _ in labelled:
-            labels.setdefault(original, {})[label] = None
+    if ambiguous := [method for method, meanings in variants.items() if len(meanings) > 1]:
+        difference = f"{listed(ambiguous)} differ{'s' if len(ambiguous) == 1 else ''} in {listed(list(keys))}"
+        table.notes.append(f"one label with several settings has a row for each: {difference}")
 
-        seeds_of_row: dict[str, frozenset[int]] = {}
-        for number in table.runs:
-            for method, seeds in self.sources[number].planned.get(dataset, {}).items():
-                selected_seeds = frozenset(
-                    seed for seed in seeds if not self.selection.seeds or seed in self.selection.seeds
-                )
-                for label in labels.get(method, {method: None}):
-                    seeds_of_row[label] = seeds_of_row.get(label, frozenset()) | selected_seeds
+    table.rows = {labels[number, record.method]: record.method for number, record in table.runs}
+    best: dict[tuple[str, int], RunRecord] = {}
+    for number, record in table.runs:
+        key = labels[number, record.method], record.seed
+        if key not in best or _rank(record) > _rank(best[key]):
+            best[key] = record
+    positions = {label: position for position, label in enumerate(table.rows)}
+    table.records = [
+        best[label, seed].model_copy(update={"dataset": table.title, "method": label})
+        for label, seed in sorted(best, key=lambda key: (positions[key[0]], key[1]))
+    ]
 
-        return seeds_of_row
 
-    def _labelled(self, table: _TableRuns, notes: list[str]) -> list[tuple[str, str, RunRecord]]:
-        """Return (label of the row, label in its experiment, record), each run once."""
-        variants: dict[str, dict[str, list[int]]] = {}  # label -> settings -> sources that use it for them
-        last_records: dict[tuple[int, str], RunRecord] = {}
-        for number, records in table.runs.items():
-            last_records |= {(number, record.method): record for record in records}
-        for (number, method), record in last_records.items():
-            variants.setdefault(method, {}).setdefault(identity(record), []).append(number)
+def _plan(table: _Table, sources: Sequence[ExperimentRecords], seeds: Sequence[int]) -> None:
+    """Add the seeds that are planned for each row; a row with a label of its own has those of its experiment."""
+    labels: dict[str, list[str]] = {}
+    for label, original in table.rows.items():
+        labels.setdefault(original, []).append(label)
+    for number in table.numbers:
+        for method, planned in sources[number].planned.get(table.dataset, {}).items():
+            for label in labels.get(method, [method]):
+                wanted = frozenset(seed for seed in planned if not seeds or seed in seeds)
+                table.planned[label] = table.planned.get(label, frozenset()) | wanted
+    table.rows |= {label: label for label in table.planned if label not in table.rows}
 
-        labels: dict[tuple[int, str], str] = {}
-        keys: dict[str, None] = {}
-        for method, meanings in variants.items():
-            first_record = last_records[next(iter(meanings.values()))[0], method]
-            for numbers in meanings.values():
-                own_label = f"{method} ({', '.join(self.names[number] for number in numbers)})"
-                labels |= {(number, method): method if len(meanings) == 1 else own_label for number in numbers}
-                keys |= dict.fromkeys(differing_settings(first_record, last_records[numbers[0], method]))
 
-        ambiguous = [method for method, meanings in variants.items() if len(meanings) > 1]
-        if ambiguous:
-            difference = f"{listed(ambiguous)} differ{'s' if len(ambiguous) == 1 else ''} in {listed(list(keys))}"
-            notes.append(f"one label with several settings has a row for each: {difference}")
+def _delta(
+    table: _Table, sources: Mapping[str, ExperimentRecords], asked: RunSelection, measured: Mapping[str, None]
+) -> tuple[str, ...] | None:
+    """Return the metrics in Δ and η, None for those that the pipeline declares."""
+    if asked.metrics:
+        selected = tuple(name for name in asked.metrics if name in measured)
+        if not selected:
+            table.notes.append(f"no task here reports {listed(asked.metrics)}: Δ as the pipeline says")
+        return selected or None
 
-        runs: dict[tuple[str, int], tuple[str, str, RunRecord]] = {}
-        for number, records in table.runs.items():
-            for record in records:
-                label = labels[number, record.method]
-                earlier = runs.get((label, record.seed))
-                if earlier is None or _rank(record) > _rank(earlier[2]):
-                    runs[label, record.seed] = (label, record.method, record)
-
-        positions = {label: position for position, label in enumerate(dict.fromkeys(label for label, _ in runs))}
-        return sorted(runs.values(), key=lambda run: (positions[run[0]], run[2].seed))
-
-    def _delta(
-        self, dataset: str, table: _TableRuns, records: Sequence[RunRecord], notes: list[str]
-    ) -> tuple[str, ...] | None:
-        """Return the metrics in Δ and η, None for those that the pipeline declares."""
-        if self.selection.metrics:
-            measured = {name for record in records for name in _metrics(record)}
-            selected = tuple(name for name in self.selection.metrics if name in measured)
-            if not selected:
-                notes.append(f"no task here reports {listed(self.selection.metrics)}: Δ as the pipeline says")
-            return selected or None
-
-        choice_of_source = {}
-        for number in table.runs:
-            choices = self.sources[number].delta
-            if choices is not None:
-                names = choices.get(dataset, choices.get(""))
-                choice_of_source[self.names[number]] = None if names is None else tuple(names)
-
-        if len(set(choice_of_source.values())) > 1:
-            texts = [
-                f"{', '.join(chosen_names or ('what the pipeline says',))} ({name})"
-                for name, chosen_names in choice_of_source.items()
-            ]
-            notes.append(f"experiments disagree on what enters Δ: {'; '.join(texts)}; the first counts")
-
-        return next(iter(choice_of_source.values()), None)
+    choices: dict[str, tuple[str, ...] | None] = {}
+    for name, source in sources.items():
+        if source.delta is not None:
+            metrics = source.delta.get(table.dataset, source.delta.get(""))
+            choices[name] = None if metrics is None else tuple(metrics)
+    if len(set(choices.values())) > 1:
+        texts = [f"{', '.join(chosen or ('what the pipeline says',))} ({name})" for name, chosen in choices.items()]
+        table.notes.append(f"experiments disagree on what enters Δ: {'; '.join(texts)}; the first counts")
+    return next(iter(choices.values()), None)
 
 
 def distinct(sources: Sequence[ExperimentRecords]) -> list[str]:
-    """Return names that tell the sources apart.
-
-    It is the name of the experiment, with its place where several have that name.
-    """
-
-    def told(source: ExperimentRecords) -> str:
-        if "://" in source.location:
-            return f"{source.location}#{source.name}"
-        return f"{source.location if len(set(folders)) < len(folders) else Path(source.location).name}:{source.name}"
-
+    """Return names that tell the sources apart: their experiments', with their places where several have that name."""
     names = []
     for source in sources:
-        namesakes = [namesake for namesake in sources if namesake.name == source.name]
-        folders = [Path(namesake.location).name for namesake in namesakes]
-        names.append(source.name if len(namesakes) == 1 else told(source))
+        folders = [Path(namesake.location).name for namesake in sources if namesake.name == source.name]
+        place = source.location if len(set(folders)) < len(folders) else Path(source.location).name
+        full_name = f"{source.location}#{source.name}" if "://" in source.location else f"{place}:{source.name}"
+        names.append(source.name if len(folders) == 1 else full_name)
     return names
-
-
-def _join(groups: list[_TableRuns], one: _TableRuns) -> None:
-    """Add the group to the one that it compares with, or as a new one."""
-    group = next((group for group in groups if not one.protocol.differences(group.protocol)), None)
-    if group is None:
-        groups.append(one)
-        return
-    group.protocol = group.protocol.joined(one.protocol)
-    group.older += one.older
-    for number, records in one.runs.items():
-        group.runs.setdefault(number, []).extend(records)
 
 
 def _current(records: Sequence[RunRecord]) -> list[RunRecord]:
     """Keep, per method and seed, the newest record whose settings match the label's current ones."""
-    current = latest(records)
-    identities = list(map(identity, current))
-    meanings: dict[str, tuple[str, str]] = {}  # method -> when its newest run ended, and its settings
-    for record, own in zip(current, identities, strict=True):
-        if record.method not in meanings or record.finished >= meanings[record.method][0]:
-            meanings[record.method] = (record.finished, own)
-    pairs = zip(current, identities, strict=True)
-    return [record for record, own in pairs if own == meanings[record.method][1]]
+    pairs = [(record, identity(record)) for record in latest(records)]
+    meanings = {record.method: own for record, own in sorted(pairs, key=lambda pair: pair[0].finished)}
+    return [record for record, own in pairs if own == meanings[record.method]]
 
 
 def _rank(record: RunRecord) -> tuple[bool, str]:
@@ -408,22 +414,9 @@ def _compared(
 
 def _row(name: str, finished: Mapping[str, tuple[str, str]]) -> str | None:
     """Return the row of that label, else the first whose experiment, then whose method has that name."""
-    folded_name = name.casefold()
-    aliases_of_rows = ([label, *named] for label, named in finished.items())
-    ranked = [
-        (rank, aliases[0])
-        for aliases in aliases_of_rows
-        for rank, alias in enumerate(aliases)
-        if alias.casefold() == folded_name
-    ]
-    return min(ranked, key=lambda one: one[0])[1] if ranked else None
-
-
-def _kept_apart(table: _TableRuns, tables: Sequence[_TableRuns], titles: Sequence[str]) -> Iterator[str]:
-    for other_table, title in zip(tables, titles, strict=True):
-        if other_table is not table:
-            reasons = "; ".join(table.protocol.differences(other_table.protocol))
-            yield f"kept apart from {title}: {reasons or 'its runs do not agree with each other'}"
+    aliases = [(label, *named) for label, named in finished.items()]
+    ranked = (labels[0] for rank in range(3) for labels in aliases if labels[rank].casefold() == name.casefold())
+    return next(ranked, None)
 
 
 def _metrics(record: RunRecord) -> Iterator[str]:

@@ -99,14 +99,17 @@ if (filter) {
 
 const tip = document.getElementById("tip");
 
-function explain(button) {
-  tip.textContent = button.dataset.help;
+function tell(text, at) {
+  tip.textContent = text;
   tip.hidden = false;
-  button.setAttribute("aria-describedby", "tip");
-  const at = button.getBoundingClientRect();
   const left = Math.min(at.left, document.documentElement.clientWidth - tip.offsetWidth - 12);
   tip.style.left = `${Math.max(8, left) + scrollX}px`;
   tip.style.top = `${at.top + scrollY - tip.offsetHeight - 8}px`;
+}
+
+function explain(button) {
+  tell(button.dataset.help, button.getBoundingClientRect());
+  button.setAttribute("aria-describedby", "tip");
 }
 
 function silence() {
@@ -120,16 +123,17 @@ for (const button of document.querySelectorAll("[data-help]")) {
 }
 addEventListener("keydown", (event) => { if (event.key === "Escape") silence(); });
 
-// -- figures ----------------------------------------------------------------------------------------------------------
+// -- charts -----------------------------------------------------------------------------------------------------------
 
-const PAPER_WIDTH = 680;  // of a figure, in pixels
+const PAPER_WIDTH = 650;  // of a chart, in pixels
+const NARROWEST = 220;  // of a panel beside others
 let printing = false;
 
-// Plotly comes compressed, and is made ready when the first figure is looked at.
+// Vega comes compressed, and is made ready when the first chart is looked at.
 let library = null;
 
 function ready() {
-  library ??= inflated(document.getElementById("plotly").textContent).then((code) => {
+  library ??= inflated(document.getElementById("vega").textContent).then((code) => {
     const script = document.createElement("script");
     script.textContent = code;
     document.head.append(script);
@@ -142,54 +146,79 @@ async function inflated(text) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
-// They take their colours from the page, and follow it between light and dark.
-function themed() {
+// Charts take their colours from the page, and follow it between light and dark.
+function painted(text) {
   const style = getComputedStyle(document.documentElement);
-  const color = (name) => style.getPropertyValue(name).trim();
-  if (printing) return { ink: "#1c2128", grid: "#e6e8ec", card: "#ffffff", font: getComputedStyle(document.body).fontFamily };
-  return { ink: color("--ink"), grid: color("--grid"), card: color("--card"), font: getComputedStyle(document.body).fontFamily };
+  const colors = printing ? {} : { "#1f2328": "--ink", "#e6e8ec": "--grid", "#ffffff": "--card" };
+  for (const [color, name] of Object.entries(colors)) text = text.replaceAll(color, style.getPropertyValue(name).trim());
+  const spec = JSON.parse(text);
+  spec.config.font = getComputedStyle(document.body).fontFamily;
+  return spec;
 }
 
-function painted(layout) {
-  const theme = themed();
-  const result = { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" };
-  result.font = { color: theme.ink, family: theme.font, size: 12 };
-  result.hoverlabel = { bgcolor: theme.card, bordercolor: theme.grid, font: { color: theme.ink, family: theme.font } };
-  for (const name of Object.keys(layout)) {
-    if (/^[xy]axis\d*$/.test(name)) result[name] = { ...layout[name], gridcolor: theme.grid, linecolor: theme.grid };
+// The scales of colours and shapes have the entries of the legend.
+const scales = (part) => part.layer.flatMap(({ encoding }) => [encoding?.color, encoding?.shape]).filter((channel) => channel?.legend);
+
+// What belongs to a method that the filter leaves out goes: rows, names on axes, and entries of legends.
+function chosen(spec) {
+  const stays = (value) => wanted === null || !known.has(value) || wanted.has(value);
+  for (const part of spec.concat) {
+    for (const { data } of part.layer) data.values = data.values.filter((row) => Object.values(row).every(stays));
+    for (const { scale } of scales(part)) {
+      scale.range = scale.range.filter((_, place) => stays(scale.domain[place]));
+      scale.domain = scale.domain.filter(stays);
+    }
+    for (const [axis, { scale }] of Object.entries(part.encoding)) {
+      const names = scale.domain ?? [];
+      if (names.length) scale.domain = names.filter(stays);
+      if (axis === "y") part.height -= names.filter((name) => !stays(name)).length * spec.usermeta.row;
+    }
   }
-  if (matchMedia("(pointer: coarse)").matches) result.dragmode = false;  // fingers scroll the page
-  if (printing) Object.assign(result, { width: PAPER_WIDTH, autosize: false });
-  return result;
+  return spec;
 }
 
-// Names in figures are escaped, as plotly reads HTML in them.
-const escaped = (text) => text.replace(/[&<>"']/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;" })[c]);
-const inFigures = new Set(methods.map(escaped));
-
-function chosen(figure) {
-  if (wanted === null) return figure;
-  const stay = new Set([...wanted].map(escaped));
-  const leaves = (name) => !inFigures.has(name) || stay.has(name);
-  let most = 0;
-  const data = figure.data.filter((trace) => leaves(trace.name)).map((trace) => {
-    const names = ["y", "x", "customdata", "text"].map((key) => trace[key])
-      .find((values) => Array.isArray(values) && values.some((value) => inFigures.has(value)));
-    if (!names || names.every(leaves)) return trace;
-    most = Math.max(most, new Set(names).size - new Set(names.filter(leaves)).size);
-    return kept(trace, names.map(leaves));
+// Panels share the room, and stand below each other where it is narrow; a legend has as many columns as fit.
+function fitted(spec, room, width) {
+  const { shares, ratios, entry } = spec.usermeta;
+  spec.columns = Math.max(1, Math.min(spec.columns, Math.floor(width / NARROWEST)));
+  const whole = shares.slice(0, spec.columns).reduce((sum, share) => sum + share, 0);
+  spec.concat.forEach((part, place) => {
+    part.width = Math.max(60, spec.columns === 1 ? room : (room * shares[place]) / whole);
+    if (ratios[place]) {
+      part.width = Math.min(part.width, part.height * ratios[place]);
+      part.height = part.width / ratios[place];
+    }
+    const cells = part.encoding.x?.scale.domain?.length ?? 0;
+    if (part.width < 28 * cells) part.layer = part.layer.filter(({ mark }) => mark.type !== "text");  // they have no room
+    for (const { legend } of scales(part)) legend.columns = Math.max(1, Math.floor(width / entry));
   });
-  const layout = { ...figure.layout };
-  if (most && layout.meta?.row) layout.height -= most * layout.meta.row;
-  if (layout.yaxis?.categoryarray) layout.yaxis = { ...layout.yaxis, categoryarray: layout.yaxis.categoryarray.filter(leaves) };
-  return { data, layout };
+  return spec;
 }
 
-// Every list in a trace that has an entry for each name, without those that are left out.
-function kept(value, mask) {
-  if (Array.isArray(value)) return value.length === mask.length ? value.filter((_, place) => mask[place]) : value;
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([key, of]) => [key, key === "colorscale" ? of : kept(of, mask)]));
+const embedded = new Map();
+
+async function show(place, spec) {
+  embedded.get(place)?.finalize();
+  const tooltip = (_, event, item, text) => (text ? tell(text, { left: event.clientX + 12, top: event.clientY }) : silence());
+  embedded.set(place, await vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, logLevel: 1, tooltip }));
+  const svg = place.querySelector("svg");
+  svg.setAttribute("aria-hidden", "true");  // the place has the words
+  return svg.getBoundingClientRect().width;
+}
+
+// What stands beside the panels, such as names, takes a width that is known once it is drawn. Nothing here waits for
+// anything but promises that are kept at once, so that a chart is drawn before paper is.
+const beside = new Map();
+
+async function draw(place) {
+  place.style.minHeight = "0";
+  const text = figures.get(place).textContent;
+  const width = (printing ? PAPER_WIDTH : place.clientWidth) - 1;
+  const drawn = (room) => show(place, fitted(chosen(painted(text)), room, width));
+  let room = width - (beside.get(place) ?? 0.3 * width);
+  const missing = width - (await drawn(room));
+  if (Math.abs(missing) > 1) await drawn(room += missing);
+  beside.set(place, width - room);
 }
 
 const figures = new Map();
@@ -197,26 +226,28 @@ for (const source of document.querySelectorAll("script[data-for]")) {
   figures.set(document.getElementById(source.dataset.for), source);
 }
 
-function draw(place) {
-  const figure = chosen(JSON.parse(figures.get(place).textContent));
-  place.style.minHeight = "0";
-  Plotly.react(place, figure.data, painted(figure.layout), { responsive: !printing, displayModeBar: false });
-}
-
-const drawn = () => [...figures.keys()].filter((place) => place.classList.contains("js-plotly-plot"));
-function redraw() { drawn().forEach(draw); }
+function redraw() { [...embedded.keys()].filter((place) => place.clientWidth).forEach(draw); }
 
 const visible = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     visible.unobserve(target);
-    ready().then(() => draw(target)).catch(() => {});  // the words of the figure stay
+    ready().then(() => draw(target)).catch(() => {});  // the words of the chart stay
   }
 }, { rootMargin: "400px" });
 for (const place of figures.keys()) visible.observe(place);
 // Paper does not wait for it. (Safari has no idle callbacks.)
 if (figures.size) (window.requestIdleCallback ?? setTimeout)(() => { ready().catch(() => {}); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+let across = innerWidth;
+let resizing = 0;
+addEventListener("resize", () => {
+  if (across === innerWidth) return;  // a phone that scrolls
+  across = innerWidth;
+  clearTimeout(resizing);
+  resizing = setTimeout(redraw, 150);
+});
 
 // -- paper: everything unfolded and drawn -----------------------------------------------------------------------------
 
@@ -226,7 +257,7 @@ addEventListener("beforeprint", () => {
   unfolded = [...document.querySelectorAll("details:not([open])")].filter((one) => !one.closest("#provenance"));
   for (const one of unfolded) one.open = true;
   printing = true;
-  if (window.Plotly) [...figures.keys()].forEach(draw);
+  if (window.vegaEmbed) [...figures.keys()].forEach(draw);
 });
 addEventListener("afterprint", () => {
   printing = false;

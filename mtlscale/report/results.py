@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mtlscale.config import Experiment, suite_delta
 from mtlscale.config.registry.report_parts import plugin_sources, stems
 from mtlscale.records import Epoch, Ledger, RunRecord, read_epochs, write_atomically
+from mtlscale.report.report_section import HTML
 from mtlscale.report.tables.planned import lacks_runs, missing_notes, planned_rows
 from mtlscale.version import __version__
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from mtlscale.report.leaderboard import Leaderboard
+    from mtlscale.report.rendered import Report
     from mtlscale.report.sweeps.sweeps import Sweep
     from mtlscale.report.tables.published import Published
 
@@ -78,7 +80,7 @@ class Results:
         """Return the HTML that notebooks show."""
         if self.records:
             return self.leaderboard()._repr_html_()
-        from mtlscale.report.formats.notebook import empty_html
+        from mtlscale.report.formats.html import empty_html
 
         return empty_html(self.experiment.name)
 
@@ -88,15 +90,18 @@ class Results:
         Args:
             live: The state of the results it shows, for a page that asks its server for news.
         """
-        from mtlscale.report.writing.html import page
+        return self.report(live=live).text(HTML)
 
-        return page(
+    def report(self, *, live: str = "") -> Report:
+        """Return the report in all of its formats."""
+        board, description = self.leaderboard(), self.experiment.description
+        return board.report(
             self.records,
-            self.leaderboard(),
-            self.experiment.name,
+            title=self.experiment.name,
+            overall=board.overall(),
+            descriptions=[description] if description else [],
             epochs=self.epochs,
             live=live,
-            description=self.experiment.description,
         )
 
     def _published(self) -> Published | None:
@@ -131,7 +136,7 @@ class Results:
 
         Existing files are kept where nothing that shapes them has changed.
         """
-        from mtlscale.report.writing.report_files import write_report
+        from mtlscale.report.report_files import write_report
 
         mark = self.folder / "report.json"
         state = self.state()

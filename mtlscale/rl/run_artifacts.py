@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtlscale.config import UserError
-from mtlscale.report.charts.canvas import save
-from mtlscale.report.charts.matplotlib_renderer import draw
+from mtlscale.report.charts.vega import save
 from mtlscale.rl.environments import GOAL, HAND, OBSERVATIONS, CannotRender, Episode, EpisodeReplay, Simulated, rendered
 from mtlscale.rl.evaluation import EpisodeEvaluator
 from mtlscale.rl.report.episode_figures import Strip, Trajectory, strip_chart, trajectory_chart
@@ -49,14 +48,14 @@ def draw_episodes(trainer: Trainer, folder: Path) -> None:
         frames = rendered(simulated, replays)
     except CannotRender as error:
         trainer.notes.append(f"{path.name} shows trajectories of the hand, not frames: {error}")
-        save(draw(trajectory_chart([hand_trajectory(simulated, episode) for episode in episodes], title)), path)
+        save([trajectory_chart([hand_trajectory(simulated, episode) for episode in episodes], title)], path)
         return
 
     strips = [
         Strip(task=played.task, success=played.success, steps=len(played), frames=episode_frames, shown=steps)
         for played, episode_frames, steps in zip(episodes, frames, shown, strict=True)
     ]
-    save(draw(strip_chart(strips, title)), path)
+    save([strip_chart(strips, title)], path)
 
 
 def frame_steps(length: int) -> tuple[int, ...]:

@@ -44,19 +44,19 @@ def imtl_g_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> So
 
 
 def _imtl_g(gramian: Array, precision: Array) -> tuple[Array, bool]:
-    found = _equal_projections(gramian, precision)
-    if found.direction is None:
-        return found.weights, found.equal
+    projections = _equal_projections(gramian, precision)
+    if projections.direction is None:
+        return projections.weights, projections.equal
 
-    solution = found.weights
-    if found.rows.shape[1] < len(found.rows):
-        flat = flat_directions(found.rows)
+    solution = projections.weights
+    if projections.rows.shape[1] < len(projections.rows):
+        flat = flat_directions(projections.rows)
         solution = solution - flat @ (flat.T @ solution)
 
     total = solution.sum()
-    if abs(total) <= (VANISHED if found.equal else MIN_REMAINDER) * np.abs(solution).sum():
+    if abs(total) <= (VANISHED if projections.equal else MIN_REMAINDER) * np.abs(solution).sum():
         return np.zeros(len(solution)), False
-    return solution / total, found.equal and bool(total > 0.0)
+    return solution / total, projections.equal and bool(total > 0.0)
 
 
 class _EqualProjections(NamedTuple):
@@ -114,11 +114,11 @@ def config_weights(gramian: Tensor, *, precision: float | Tensor = DOUBLE) -> So
 
 
 def _config(gramian: Array, precision: Array) -> tuple[Array, bool]:
-    found = _equal_projections(gramian, precision)
-    if found.direction is None:
-        return found.weights, found.equal
-    length = (found.rows @ found.direction).sum() / (found.direction @ found.direction)
-    return found.weights * length, found.equal
+    projections = _equal_projections(gramian, precision)
+    if projections.direction is None:
+        return projections.weights, projections.equal
+    length = (projections.rows @ projections.direction).sum() / (projections.direction @ projections.direction)
+    return projections.weights * length, projections.equal
 
 
 def aligned_weights(gramian: Tensor, scale: str = "min", *, precision: float | Tensor = DOUBLE) -> Tensor:

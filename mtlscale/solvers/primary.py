@@ -57,15 +57,15 @@ def _solve(gramian: Array, sizes: Array, primary: Array, tau: Array, hidden: Arr
     matrix, scale = scaled(inverse[:, None] * gramian * inverse)
     rows = factor(matrix, max(FLAT, float(hidden)))
     lengths = np.linalg.norm(rows, axis=1)
-    others = lengths > 0.0
-    others[main] = False
+    moving = lengths > 0.0
+    moving[main] = False
 
     weights, converged = np.zeros(len(gramian)), True
     weights[main] = 1.0
-    if others.any():
-        units = rows[others] / lengths[others, None]
-        shares, converged = _shortest(units, float(tau) * lengths[others] - units @ rows[main])
-        weights[others] = shares / lengths[others]
+    if moving.any():
+        units = rows[moving] / lengths[moving, None]
+        shares, converged = _shortest(units, float(tau) * lengths[moving] - units @ rows[main])
+        weights[moving] = shares / lengths[moving]
 
     if np.linalg.norm(rows.T @ weights) <= VANISHED * float(np.abs(weights) @ lengths):
         return np.zeros(len(gramian)), converged

@@ -50,7 +50,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class _Subject:
+class _TestedBalancer:
     """The balancer under test, and the numbers of tasks that it may have."""
 
     balancer: Balancer
@@ -95,7 +95,7 @@ def balancer_checks(
         if name not in _CHECKS:
             raise UserError(f"there is no check {name!r} to leave out; choose {', '.join(_CHECKS)}")
 
-    subject = _Subject(built, tuple(sizes), bound)
+    subject = _TestedBalancer(built, tuple(sizes), bound)
     concerned = [name for name in _CHECKS if name not in leave_out and _concerns(name, subject)]
     return [Check(name, lambda test=_CHECKS[name]: test(subject)) for name in concerned]  # type: ignore[misc]
 
@@ -104,7 +104,7 @@ def _instance(balancer: Balancer | type[Balancer]) -> Balancer:
     return balancer() if isinstance(balancer, type) else balancer
 
 
-def _concerns(name: str, subject: _Subject) -> bool:
+def _concerns(name: str, subject: _TestedBalancer) -> bool:
     balancer = subject.balancer
     if name == "one task":
         return 1 in subject.sizes and not isinstance(balancer, JacobianBalancer | ModuleBalancer)
@@ -187,7 +187,7 @@ def _assert_close(found: Tensor, expected: Tensor, tolerance: float, what: str) 
 # -- the checks --------------------------------------------------------------------------------------------------------
 
 
-def _check_form(subject: _Subject) -> None:
+def _check_form(subject: _TestedBalancer) -> None:
     """Answers have the right shape, states keep theirs, and entries that are declared exist."""
     balancer = subject.balancer
     for tasks in subject.sizes:
@@ -207,7 +207,7 @@ def _check_form(subject: _Subject) -> None:
             assert state[name].shape == (tasks, tasks), f"{name} has the shape {list(state[name].shape)}"
 
 
-def _check_finite(subject: _Subject) -> None:
+def _check_finite(subject: _TestedBalancer) -> None:
     """Gradients of every kind and scale get finite answers, and leave finite states."""
     balancer = subject.balancer
     for seed, tasks in enumerate(subject.sizes):
@@ -222,7 +222,7 @@ def _check_finite(subject: _Subject) -> None:
                 assert _finite(state), f"{case}: the state is not finite"
 
 
-def _check_one_task(subject: _Subject) -> None:
+def _check_one_task(subject: _TestedBalancer) -> None:
     """With one task a balancer is plain training: its weight is 1."""
     balancer = subject.balancer
     for scale in (1e-12, 1.0, 1e12):
@@ -230,7 +230,7 @@ def _check_one_task(subject: _Subject) -> None:
         assert float((weights - 1.0).abs()) <= 1e-12, f"one task has the weight {float(weights)}"
 
 
-def _check_order(subject: _Subject) -> None:
+def _check_order(subject: _TestedBalancer) -> None:
     """Another order of the tasks gives the same weights, in that order."""
     balancer = subject.balancer
     for tasks in subject.several:
@@ -241,13 +241,13 @@ def _check_order(subject: _Subject) -> None:
                 renamed = {key: value[order] if key in balancer.per_task else value for key, value in state.items()}
                 renamed |= {key: state[key][order][:, order] for key in balancer.per_pair}
                 expected, _ = _steps(balancer, jacobian, state)
-                found, _ = _steps(balancer, jacobian[order], renamed)
+                weights, _ = _steps(balancer, jacobian[order], renamed)
                 if not isinstance(balancer, JacobianBalancer):
                     expected = expected[..., order]
-                _assert_close(found, expected, 1e-5, f"{kind} gradients of {tasks} tasks")
+                _assert_close(weights, expected, 1e-5, f"{kind} gradients of {tasks} tasks")
 
 
-def _check_scale(subject: _Subject) -> None:
+def _check_scale(subject: _TestedBalancer) -> None:
     """Multiplying all losses by one number does not turn the update of the first step."""
     for tasks in subject.several:
         jacobian = _random(tasks)
@@ -258,7 +258,7 @@ def _check_scale(subject: _Subject) -> None:
             _assert_close(scaled / scaled.norm(), plain / plain.norm(), 1e-5, f"losses times {factor:g}")
 
 
-def _check_batch(subject: _Subject) -> None:
+def _check_batch(subject: _TestedBalancer) -> None:
     """Compare a batch of trials over leading dimensions with the trials one by one."""
     balancer = subject.balancer
     for tasks in subject.several:
@@ -272,7 +272,7 @@ def _check_batch(subject: _Subject) -> None:
                 _assert_close(state[key][index].double(), value.double(), 1e-12, f"{key} of a trial")
 
 
-def _check_pure(subject: _Subject) -> None:
+def _check_pure(subject: _TestedBalancer) -> None:
     """Call twice: answers are alike whatever was drawn or called in between, and inputs stay as they are."""
     balancer, jacobian = subject.balancer, _random(TASKS)
     losses = losses_of(jacobian)
@@ -290,7 +290,7 @@ def _check_pure(subject: _Subject) -> None:
     assert _same(after, later), "the same call leaves different states"
 
 
-def _check_resumed(subject: _Subject) -> None:
+def _check_resumed(subject: _TestedBalancer) -> None:
     """Go on from a state that was saved and loaded as if nothing had happened, bit by bit."""
     balancer, jacobian = subject.balancer, _random(TASKS)
     _, state = _steps(balancer, jacobian, balancer.init(TASKS, seed=2), count=2)
@@ -302,7 +302,7 @@ def _check_resumed(subject: _Subject) -> None:
     assert torch.equal(undisturbed, resumed) and _same(after, later), "a saved state goes on otherwise"
 
 
-def _check_missing(subject: _Subject) -> None:
+def _check_missing(subject: _TestedBalancer) -> None:
     """Leave out a task without labels: it keeps its state, and the others are balanced as if it did not exist."""
     balancer, jacobian, index = subject.balancer, _random(TASKS), torch.tensor([0, 2])
     losses, present = losses_of(jacobian), torch.tensor([True, False, True])
@@ -310,12 +310,12 @@ def _check_missing(subject: _Subject) -> None:
     part = {key: value[index] if key in balancer.per_task else value for key, value in start.items()}
     part |= {key: start[key][index][:, index] for key in balancer.per_pair}
 
-    found, _ = _call(balancer, jacobian, losses, start, present)
+    weights, _ = _call(balancer, jacobian, losses, start, present)
     alone, _ = _call(balancer, jacobian[index], losses[index], part)
     if not isinstance(balancer, JacobianBalancer):
-        assert not bool(found[..., 1].any()), f"a task without labels has the weight {found[..., 1].tolist()}"
-        found = found[..., index]
-    assert torch.equal(found, alone), f"{found.tolist()} among others that are absent, {alone.tolist()} alone"
+        assert not bool(weights[..., 1].any()), f"a task without labels has the weight {weights[..., 1].tolist()}"
+        weights = weights[..., index]
+    assert torch.equal(weights, alone), f"{weights.tolist()} among others that are absent, {alone.tolist()} alone"
 
     _, state = _steps(balancer, jacobian, start)
     _, after = _call(balancer, jacobian, losses, state, present)
@@ -325,12 +325,12 @@ def _check_missing(subject: _Subject) -> None:
         assert torch.equal(after[key][1], state[key][1]), f"{key} of a task without labels changes"
 
 
-def _check_alone(subject: _Subject) -> None:
+def _check_alone(subject: _TestedBalancer) -> None:
     """Give a task that is alone in a step its plain gradient, and its head, too."""
     steps = [Labels().without(0, 2)]
-    found, plain = train(subject.balancer, steps), train(Equal(reduction="sum"), steps)
-    _assert_close(found.of_shared, plain.of_shared, _EXACT, "the shared gradient of a task alone")
-    _assert_close(found.of_head(1), plain.of_head(1), _EXACT, "the head's gradient of a task alone")
+    trained, plain = train(subject.balancer, steps), train(Equal(reduction="sum"), steps)
+    _assert_close(trained.of_shared, plain.of_shared, _EXACT, "the shared gradient of a task alone")
+    _assert_close(trained.of_head(1), plain.of_head(1), _EXACT, "the head's gradient of a task alone")
 
 
 _STEPS = 4 * STEPS_PER_EPOCH
@@ -343,18 +343,18 @@ _MASKED: dict[str, dict[int, tuple[int, ...]]] = {
 _OFTEN: dict[int, tuple[int, ...]] = {0: (2,), 2: (2,), 3: (1, 2), 5: (0, 1, 2), 6: (0,)}
 
 
-def _check_zero(subject: _Subject) -> None:
+def _check_zero(subject: _TestedBalancer) -> None:
     """Pass by losses of 0 with gradients of 0: all stays finite, and no weight is lost or explodes later."""
     balancer = subject.balancer
     undisturbed = _masked(balancer, {}).weights
-    for when, masked in _MASKED.items():
-        _assert_recovered(_masked(balancer, masked).weights, undisturbed, when)
+    for when, zeroed in _MASKED.items():
+        _assert_recovered(_masked(balancer, zeroed).weights, undisturbed, when)
 
     at_rest = torch.zeros(1, dtype=torch.float64)
     if not bool(balanced_tasks(balancer, at_rest, at_rest == 0).any()):  # it leaves out such a task
-        found, expected = _masked(balancer, _OFTEN), _masked(balancer, _OFTEN, missing=True)
-        _assert_close(found.weights, expected.weights, _EXACT, "weights where losses are 0 and where they are missing")
-        _assert_close(found.gradients, expected.gradients, _EXACT, "gradients with losses of 0, and without")
+        trail, expected = _masked(balancer, _OFTEN), _masked(balancer, _OFTEN, missing=True)
+        _assert_close(trail.weights, expected.weights, _EXACT, "weights where losses are 0 and where they are missing")
+        _assert_close(trail.gradients, expected.gradients, _EXACT, "gradients with losses of 0, and without")
 
     jacobian = _random(TASKS)
     jacobian[2] = 0.0
@@ -388,7 +388,7 @@ def _assert_recovered(found: Tensor, undisturbed: Tensor, when: str) -> None:
     assert not bool(lost.any()), f"a loss of 0 {when}: the last weights are {means[0]}, else {means[1]}"
 
 
-def _check_not_finite(subject: _Subject) -> None:
+def _check_not_finite(subject: _TestedBalancer) -> None:
     """Losses and gradients that are not finite raise no error: the training loop says which task's they are."""
     balancer = subject.balancer
     for number in (torch.nan, torch.inf, -torch.inf):
@@ -418,26 +418,26 @@ def _uneven() -> Iterator[Labels]:
     yield Labels()
 
 
-def _check_workers(subject: _Subject) -> None:
+def _check_workers(subject: _TestedBalancer) -> None:
     """Two workers, of which one may lack a task, make the steps of one."""
 
     def work(workers: Workers) -> Trail:
         return train(subject.balancer, list(_uneven()), workers)
 
     expected = work(Workers())
-    for found in by_threads(work):
-        _assert_close(found.weights, expected.weights, 1e-7, "the weights of two workers")
-        _assert_close(found.gradients, expected.gradients, 1e-7, "the gradients of two workers")
+    for trained in by_threads(work):
+        _assert_close(trained.weights, expected.weights, 1e-7, "the weights of two workers")
+        _assert_close(trained.gradients, expected.gradients, 1e-7, "the gradients of two workers")
 
 
-def _check_micro_batches(subject: _Subject) -> None:
+def _check_micro_batches(subject: _TestedBalancer) -> None:
     """Micro-batches, of which some may lack a task, make the steps of the whole batch."""
-    expected, found = (train(subject.balancer, list(_uneven()), micros=micros) for micros in (1, 3))
-    _assert_close(found.weights, expected.weights, 1e-7, "the weights of micro-batches")
-    _assert_close(found.gradients, expected.gradients, 1e-7, "the gradients of micro-batches")
+    expected, trained = (train(subject.balancer, list(_uneven()), micros=micros) for micros in (1, 3))
+    _assert_close(trained.weights, expected.weights, 1e-7, "the weights of micro-batches")
+    _assert_close(trained.gradients, expected.gradients, 1e-7, "the gradients of micro-batches")
 
 
-def _check_bound(subject: _Subject) -> None:
+def _check_bound(subject: _TestedBalancer) -> None:
     """Keep the method's bound in single and half precision, near points where no task can gain."""
     assert subject.bound is not None
     for dtype in _TYPES:
@@ -446,12 +446,12 @@ def _check_bound(subject: _Subject) -> None:
                 exact = gradients("gaussian", TASKS, 40, seed=seed)
                 exact[1] = -(0.2 + seed / _DRAWS) * exact[0] + noise * exact[1]
                 jacobian = exact.to(dtype)
-                found = _direction(subject.balancer, jacobian, losses_of(jacobian.double()))
-                ratio = subject.bound(jacobian.double(), found.double())
+                direction = _direction(subject.balancer, jacobian, losses_of(jacobian.double()))
+                ratio = subject.bound(jacobian.double(), direction.double())
                 assert ratio <= 1.01, f"{ratio:.3g} times the bound in {dtype}, with noise {noise:g} (draw {seed})"
 
 
-_CHECKS: dict[str, Callable[[_Subject], None]] = {
+_CHECKS: dict[str, Callable[[_TestedBalancer], None]] = {
     "form": _check_form,
     "finite": _check_finite,
     "one task": _check_one_task,

@@ -33,8 +33,8 @@ def ledger_sizes(experiment: Experiment, home: Home) -> Sizes:
 def mark_written(experiment: Experiment, home: Home, sizes: Sizes) -> None:
     """Note that MLflow has the first bytes of the ledgers, as many as `sizes` says; {}: nothing of them."""
     marks = _marks(experiment, home)
-    if marks.get(place := _place(experiment, home), {}) != sizes:
-        write_atomically(_file(experiment, home), json.dumps({**marks, place: sizes}).encode())
+    if marks.get(key := _place(experiment, home), {}) != sizes:
+        write_atomically(_file(experiment, home), json.dumps({**marks, key: sizes}).encode())
 
 
 def lacking(experiment: Experiment, home: Home, ended: Mapping[str, str] | None = None) -> int:

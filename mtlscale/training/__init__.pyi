@@ -5,7 +5,6 @@ from mtlscale.training.batches import made_ahead as made_ahead
 from mtlscale.training.batches import on_device as on_device
 from mtlscale.training.engine.building import build_model as build_model
 from mtlscale.training.engine.building import phase_id as phase_id
-from mtlscale.training.engine.loop import Progress as Progress
 from mtlscale.training.engine.loop import Trainer as Trainer
 from mtlscale.training.engine.loop import finish as finish
 from mtlscale.training.engine.loop import train as train
@@ -13,6 +12,7 @@ from mtlscale.training.engine.phases import begin as begin
 from mtlscale.training.engine.phases import first_state as first_state
 from mtlscale.training.engine.phases import noisy_tasks as noisy_tasks
 from mtlscale.training.engine.phases import partition_of as partition_of
+from mtlscale.training.engine.recipe import supervised as supervised
 from mtlscale.training.engine.record import counters as counters
 from mtlscale.training.engine.record import now as now
 from mtlscale.training.engine.record import run_record as run_record
@@ -20,11 +20,17 @@ from mtlscale.training.engine.record import traced as traced
 from mtlscale.training.engine.session import Session as Session
 from mtlscale.training.engine.session import Updater as Updater
 from mtlscale.training.engine.session import schedule_factor as schedule_factor
+from mtlscale.training.engine.training_run import Progress as Progress
+from mtlscale.training.engine.training_run import Training as Training
 from mtlscale.training.evaluation.evaluate import TaskTable as TaskTable
 from mtlscale.training.evaluation.evaluate import as_asked as as_asked
 from mtlscale.training.evaluation.evaluate import evaluate as evaluate
 from mtlscale.training.evaluation.evaluate import tables as tables
 from mtlscale.training.evaluation.item_bootstrap import ItemBootstrap as ItemBootstrap
+from mtlscale.training.evaluation.kept_predictions import TaskPredictions as TaskPredictions
+from mtlscale.training.evaluation.kept_predictions import mean_prediction as mean_prediction
+from mtlscale.training.evaluation.kept_predictions import read_predictions as read_predictions
+from mtlscale.training.evaluation.kept_predictions import write_predictions as write_predictions
 from mtlscale.training.evaluation.prediction_images import Pictures as Pictures
 from mtlscale.training.evaluation.robustness import check_evaluation as check_evaluation
 from mtlscale.training.evaluation.robustness import measured_figures as measured_figures

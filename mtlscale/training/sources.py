@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import MultiTaskModule, Source, WeighsTasks, capability
+from mtlscale.architectures import MultiTaskModule, Source
 from mtlscale.config import TaskSuite, UserError
 from mtlscale.data import Batch, Losses, Outputs, Workers
 from mtlscale.objectives import ObjectiveModule
@@ -18,7 +18,7 @@ from mtlscale.training.losses import task_loss
 Amp = Literal["off", "bf16", "fp16"]
 
 
-class SupervisedSource:
+class SupervisedSource(Source):
     """Source of the task losses of labelled batches, with an objective's terms.
 
     Batches without labels reach the objective. Labels may be missing, samples may be weighted. `amp` is the precision
@@ -106,8 +106,7 @@ class SupervisedSource:
     def losses(self, batch: Batch, outputs: Outputs) -> Losses:
         """Return the sums of losses of the batch's tasks; the network's weights of them are in the gradients alone."""
         result = Losses(representation=outputs.representation)
-        weighing = capability(self.model, WeighsTasks)
-        unit_weights = None if weighing is None else _ones(weighing.task_weights())
+        unit_weights = _ones(self.model.task_weights())
 
         for name, target in batch.samples.targets.items():
             index = self._place[name]

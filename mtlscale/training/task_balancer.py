@@ -30,7 +30,7 @@ from mtlscale.training.gradients.tally import Tally
 from mtlscale.training.gradients.update import StepResult, Update
 from mtlscale.training.own_loop.given_losses import DIFFERENTIATED, GivenLosses, PerTask, check_no_scaler, given_losses
 from mtlscale.training.own_loop.parameter_groups import Heads, ParameterGroups, Parameters
-from mtlscale.training.own_loop.parameter_hooks import Hooks, hooks_of
+from mtlscale.training.own_loop.parameter_hooks import ParameterHooks, hooks_of
 from mtlscale.training.own_loop.saved_state import check_identity, check_rows, identity
 
 _SMALL = 32 << 20  # bytes of a graph that is kept until the next step, so that the task of a bad gradient can be named
@@ -295,18 +295,18 @@ class TaskBalancer:
 
     def _given(self, losses: PerTask, features: Tensor | PerTask | None, counts: PerTask | None) -> GivenLosses:
         """Return a micro-batch's losses, checked."""
-        given = given_losses(self.names, losses, counts, features, scaler=self.scaler)
+        losses_given = given_losses(self.names, losses, counts, features, scaler=self.scaler)
         if self.scaler is None and not self._looked_for_scaler:  # once: it looks among all objects
-            check_no_scaler(self.names, given)
+            check_no_scaler(self.names, losses_given)
             self._looked_for_scaler = True
         if self.update.amp == "fp16" and not self._sizes:
-            sizes = dict(zip(given.tasks, given.counts, strict=True))
+            sizes = dict(zip(losses_given.tasks, losses_given.counts, strict=True))
             self._sizes = [max(1.0, sizes.get(task, 1.0)) for task in range(len(self.names))]
-        self._empty.update(given.empty)
+        self._empty.update(losses_given.empty)
 
         if features is None and self._reads_features:
             raise UserError(f"{self.balancer.name} reads the gradients at the features: give features to backward")
-        return self._looked_at(given)
+        return self._looked_at(losses_given)
 
     @property
     def _reads_features(self) -> bool:
@@ -350,7 +350,7 @@ class TaskBalancer:
             self._kept[self._nodes] = small and not is_compiled(given.sums)
         return self._kept[self._nodes]
 
-    def _finish_step(self, result: StepResult, scale: float, hooks: Hooks | None) -> None:
+    def _finish_step(self, result: StepResult, scale: float, hooks: ParameterHooks | None) -> None:
         """Scale `.grad` as the scaler expects it, call hooks, and add what was there before."""
         parameters = self.update.partition.all
         if result.skipped:
@@ -404,7 +404,7 @@ class TaskBalancer:
             raise
 
     @contextmanager
-    def _unchanged_on_errors(self) -> Iterator[Hooks | None]:
+    def _unchanged_on_errors(self) -> Iterator[ParameterHooks | None]:
         """Take hooks off and yield them; put back `.grad` and the update's counter where the body fails."""
         parameters, count = self.update.partition.all, self.update.count
         self._previous = [parameter.grad for parameter in parameters]

@@ -37,7 +37,7 @@ def contents(name: str, source: Path, batches: Sequence[str]) -> dict[str, bytes
     if files and not any(file.endswith(BINARY) for file in files):
         raise UserError(
             f"{name}: {source} holds torchvision's pickles, which are programs and are never run; fetch the binary "
-            "version, or convert them (docs/datasets.md)"
+            "version, or convert them (docs/datasets_images.md)"
         )
     return {file.removesuffix(BINARY): raw for file, raw in files.items() if file.endswith(BINARY)}
 

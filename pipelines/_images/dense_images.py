@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -187,16 +186,14 @@ def npy_normals(files: Files, before: Size, size: Size) -> np.ndarray:
     return nearest(unit, size).transpose(2, 0, 1)
 
 
-# -- cells and files that may be arrays, MATLAB matrices or pictures ---------------------------------------------------
-
-_MATLAB = b"MATLAB"
+# -- cells and files that may be arrays or pictures --------------------------------------------------------------------
 
 
 def any_labels(files: Files, table: np.ndarray, count: int, before: Size, size: Size) -> np.ndarray:
     """Return the class map of a label file of any supported kind.
 
     Args:
-        table: Stored label -> class, for pictures and MATLAB matrices; arrays hold classes (-1: void).
+        table: Stored label -> class, for pictures; arrays hold classes (-1: void).
         before: Height and width of the sample's image.
         size: Height and width of the result.
     """
@@ -204,7 +201,7 @@ def any_labels(files: Files, table: np.ndarray, count: int, before: Size, size: 
     if is_array(raw):
         return npy_labels(files, count, before, size)
 
-    stored = _matlab(raw, "segmentation") if raw.startswith(_MATLAB) else values(raw, BYTES, "8 bits")
+    stored = values(raw, BYTES, "8 bits")
     same_size(stored.shape, before)
     return nearest(classes(stored.astype(np.int64), table, f"the {count} classes"), size)
 
@@ -218,19 +215,16 @@ def any_depth(files: Files, before: Size) -> np.ndarray:
     if is_array(raw):
         return npy_depth(files, before)
 
-    if raw.startswith(_MATLAB):
-        metres = _matlab(raw, "depth")
+    image = open_image(raw)
+    stored = np.asarray(image)
+    if image.mode == "F":
+        metres = stored
+    elif image.mode in BYTES:
+        metres = np.where(stored > 0, (stored + 0.5) / 25.5, 0)
+    elif image.mode.startswith("I"):
+        metres = stored / 1000
     else:
-        image = open_image(raw)
-        stored = np.asarray(image)
-        if image.mode == "F":
-            metres = stored
-        elif image.mode in BYTES:
-            metres = np.where(stored > 0, (stored + 0.5) / 25.5, 0)
-        elif image.mode.startswith("I"):
-            metres = stored / 1000
-        else:
-            raise BadImage(f"has pixels of kind {image.mode}, expected one number each")
+        raise BadImage(f"has pixels of kind {image.mode}, expected one number each")
 
     same_size(metres.shape, before)
     return depth(metres, np.isfinite(metres) & (metres > 0))
@@ -245,12 +239,3 @@ def any_normals(files: Files, before: Size, size: Size) -> np.ndarray:
     same_size(vectors.shape[:2], before)
     unit = unit_normals(vectors, np.linalg.norm(vectors, axis=-1) > 0.5)
     return nearest(unit, size).transpose(2, 0, 1)
-
-
-def _matlab(raw: bytes, key: str) -> np.ndarray:
-    from scipy.io import loadmat
-
-    try:
-        return np.asarray(loadmat(io.BytesIO(raw))[key])  # type: ignore[arg-type]
-    except Exception as error:  # scipy raises many kinds for a damaged file
-        raise BadImage(f"is no MATLAB file with {key} ({error})") from None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import stat
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -17,8 +15,7 @@ from mtlscale.config import UserError
 from mtlscale.data.tables.raw_files import briefly, is_hidden
 from pipelines._engine.fingerprint import content, holds_labels
 from pipelines._formats import table_cells
-from pipelines._formats.archive import check_name, normal_name, true_name
-from pipelines._formats.tar import members
+from pipelines._formats.archive import is_compressed, members, normal_name
 
 _IN_ZIP = "\0"  # separates an archive's path and a member's name; no file name can contain it
 _IN_TAR = "\2"  # separates a tar's path, the member's offset, its size and its name
@@ -64,15 +61,7 @@ class Store:
         self._selects, self._inside = selects, inside
         if source.is_file():
             self.root = source.parent
-            if zipfile.is_zipfile(source):
-                self._add_zip(source, inside(source.name) or "")
-            elif tarfile.is_tarfile(source) and not _compressed(source):
-                self._add_tar(source, inside(source.name) or "")
-            else:
-                raise UserError(
-                    f"{source} is no whole zip or plain tar; extract a compressed tar and pass its folder, "
-                    "or fetch it again"
-                )
+            self._add(source, inside(source.name) or "")
             return
 
         self.root = source
@@ -86,42 +75,19 @@ class Store:
         for name in sorted(archives):
             if (below := inside(name)) is not None:
                 folder = f"{name.rpartition('/')[0]}/{below}".strip("/")
-                (self._add_zip if name.endswith(".zip") else self._add_tar)(source / name, folder)
+                self._add(source / name, folder)
 
-    def _add_zip(self, path: Path, below: str) -> None:
+    def _add(self, path: Path, below: str) -> None:
+        """Add the wanted members of a zip, by their names there, or of a plain tar, by their offsets and sizes."""
         relative = path.relative_to(self.root).as_posix()
-        try:
-            with zipfile.ZipFile(path) as archive:
-                members = archive.infolist()
-        except zipfile.BadZipFile as error:
-            raise UserError(f"{path} is truncated or is no zip archive ({briefly(error)}); fetch it again") from None
-
-        for member in members:
-            kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where the archive was not made on Unix
-            is_special = kind not in (0, stat.S_IFREG, stat.S_IFDIR)
-            told = true_name(member)
-            check_name(path, told, "a link or a device" if is_special else "")
-            name = normal_name(f"{below}/{told}".lstrip("/"))
-            if not told.endswith("/") and not is_hidden(name) and self._selects(name):
-                location = f"{relative}{_IN_ZIP}{member.filename}"
-                self.files.setdefault(name, File(location, member.file_size, member.CRC))
-
-    def _add_tar(self, path: Path, below: str) -> None:
-        """Add the members of a plain tar, which holds them verbatim, by their offsets and sizes."""
-        relative = path.relative_to(self.root).as_posix()
-        try:
-            tar_members = members(path)
-        except (tarfile.TarError, EOFError) as error:
-            raise UserError(
-                f"{path} is truncated or is no plain tar ({briefly(error)}); fetch it again, or extract it"
-            ) from None
-
-        for member in tar_members:
-            check_name(path, member.name, "" if member.kind in ("", "folder") else member.kind)
-            name = normal_name(f"{below}/{member.name}".lstrip("/"))
-            if not member.kind and not is_hidden(name) and self._selects(name):
-                location = _IN_TAR.join((relative, str(member.start), str(member.bytes), name))
-                self.files.setdefault(name, File(location, member.bytes, member.time))
+        if is_compressed(path):
+            raise UserError(f"{path} is a compressed tar, whose members cannot be read one by one; extract it and pass "
+                            "its folder")  # fmt: skip
+        for name, member in members(path, self._selects, below):
+            location = f"{relative}{_IN_ZIP}{member.written}"
+            if member.start >= 0:
+                location = _IN_TAR.join((relative, str(member.start), str(member.size), name))
+            self.files.setdefault(name, File(location, member.size, member.mark))
 
     @property
     def names(self) -> list[str]:
@@ -207,11 +173,6 @@ def _read_in_tar(root: str, location: str) -> bytes:
     if len(content) < int(size):
         raise EOFError("the tar is cut off")
     return content
-
-
-def _compressed(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(6).startswith((b"\x1f\x8b", b"\xfd7zXZ", b"BZh"))
 
 
 @functools.lru_cache(maxsize=16)

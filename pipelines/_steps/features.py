@@ -115,18 +115,23 @@ def scaling(mean: list[float], deviation: list[float]) -> dict[str, list[float]]
     return {"mean": mean, "deviation": deviation}
 
 
-def seen_inputs(tasks: Mapping[str, Vectors]) -> dict[str, int]:
-    """Return task -> number of its test inputs that also occur in training or validation of any task, if above 0."""
-    known_inputs: set[bytes] = set()
-    for vectors in tasks.values():
-        for split in ("train", "val"):
-            known_inputs |= set(_as_bytes(vectors, split))
-    counts = {task: sum(row in known_inputs for row in _as_bytes(vectors, "test")) for task, vectors in tasks.items()}
-    return {task: count for task, count in counts.items() if count}
+def repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> dict[str, int]:
+    """Return stream -> number of its test inputs that also occur in training or validation of any stream, if above 0.
+
+    Args:
+        tables: Split -> stream -> table.
+    """
+    rows = {
+        split: {stream: [row.tobytes() for row in _stored(table["input"])] for stream, table in streams.items()}
+        for split, streams in tables.items()
+    }
+    known_inputs = {row for split in ("train", "val") for inputs in rows[split].values() for row in inputs}
+    counts = {stream: sum(row in known_inputs for row in inputs) for stream, inputs in rows["test"].items()}
+    return {stream: count for stream, count in counts.items() if count}
 
 
-def _as_bytes(vectors: Vectors, split: str) -> list[bytes]:
-    return [row.tobytes() for row in vectors.features[vectors.rows[split]].astype(np.float32)]
+def _stored(column: pa.ChunkedArray) -> np.ndarray:
+    return column.combine_chunks().flatten().to_numpy().reshape(len(column), -1)
 
 
 def principal_components(name: str, features: np.ndarray, train: np.ndarray, components: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mtlscale.config import SPLITS, Task, TaskSuite, UserError, nearest
 from mtlscale.data.format.columns import WIDTH
-from mtlscale.metrics import METRICS, check_task
+from mtlscale.metrics import all_metrics, check_task
 from pipelines.contract import Prepared
 
 # The losses of `mtlscale.training.losses` (not imported, because it needs torch), and the labels of each.
@@ -131,7 +131,7 @@ def _check_task(where: str, task: Task) -> None:
 
 
 def _fitting(task: Task) -> list[str]:
-    return [name for name, metric in METRICS.items() if task.loss in metric.losses]
+    return [name for name, metric in all_metrics().items() if task.loss in metric.losses]
 
 
 def _check_shapes(where: str, prepared: Prepared) -> None:

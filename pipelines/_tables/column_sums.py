@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mtlscale.data.format.table_columns import (
     EMPTY,
     TableColumn,
     by_kind,
     distinct_names,
-    fit_smiles,
     has_times,
+    largest_molecule,
     numbers_of,
 )
 
@@ -32,11 +34,12 @@ class ColumnSums:
         present: Number of those with a value.
         mean: Mean of each part of a number or date over them.
         squares: Sum of the squared deviations from it.
-        least: The smallest number.
+        least: The smallest number; a whole one is exact.
         most: The largest.
         times: Whether some date has a time of the day.
         names: Different categories; too many are cut off.
         hashes: The smallest hashes of different categories, at most `_SKETCH`, those outside training included.
+        different: Number of different categories, those outside training included; None: of several parts.
         atoms: The most atoms of a molecule, those outside training included.
         bonds: The most bonds of one.
     """
@@ -51,6 +54,7 @@ class ColumnSums:
     times: bool = False
     names: frozenset[str] = frozenset()
     hashes: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+    different: int | None = None
     atoms: int = 0
     bonds: int = 0
 
@@ -70,6 +74,7 @@ class ColumnSums:
             self.times or other.times,
             self.names | other.names,
             np.union1d(self.hashes, other.hashes)[:_SKETCH],
+            None,
             max(self.atoms, other.atoms),
             max(self.bonds, other.bonds),
         )
@@ -81,15 +86,26 @@ class ColumnSums:
             return len(self.names) < 2
         return self.present == 0 or (self.present == self.rows and self.least == self.most)
 
+    def loses_differences(self, precision: Literal["float32", "float64"]) -> bool:
+        """Return whether rows differ, but not as numbers of a precision."""
+        complete = self.kind == "number" and 0 < self.present == self.rows
+        least, most = np.array([self.least, self.most]).astype(precision)
+        return bool(complete and self.least < self.most and least == most)
+
     @property
     def distinct(self) -> int:
         """The number of different categories, estimated if there are many."""
-        if len(self.hashes) < _SKETCH:
-            return len(self.hashes)
+        if self.different is not None or len(self.hashes) < _SKETCH:
+            return self.different or len(self.hashes)
         return round((_SKETCH - 1) * _HASHES / float(self.hashes[-1]))
 
     def fitted(self, name: str, most_categories: int, buckets: int) -> TableColumn:
-        """Return the conversion of the column, as `fit_number`, `fit_category` and `fit_smiles` do."""
+        """Return the conversion of the column.
+
+        Args:
+            most_categories: Number of categories up to which each has a code of its own.
+            buckets: Number of codes if there are more.
+        """
         if self.kind == "smiles":
             return TableColumn(name=name, kind="smiles", atoms=self.atoms, bonds=self.bonds)
         if self.kind == "category":
@@ -133,26 +149,29 @@ def sums_of(column: pa.ChunkedArray, train: np.ndarray, kind: str, most_categori
     """
     nothing = np.zeros(1)
     if kind == "smiles":
-        largest, texts = fit_smiles("", column), frozenset(column.take(pa.array(train)).unique().to_pylist()[:2])
-        return ColumnSums(kind, len(train), len(train), nothing, nothing, names=texts, atoms=largest.atoms,
-                          bonds=largest.bonds)  # fmt: skip
+        texts = frozenset(column.take(pa.array(train)).unique().to_pylist()[:2])
+        atoms, bonds = largest_molecule(column)
+        return ColumnSums(kind, len(train), len(train), nothing, nothing, names=texts, atoms=atoms, bonds=bonds)
     if kind == "category":
         names, positions = distinct_names(column)
         in_train = np.unique(positions[train])[: most_categories + 1]
         in_part = [names[position] for position in np.unique(positions) if names[position] != EMPTY]
         hashes = np.unique(pd.util.hash_array(np.array(in_part, dtype=object)))[:_SKETCH]
         kept = frozenset(names[position] for position in in_train)
-        return ColumnSums(kind, len(train), len(train), nothing, nothing, names=kept, hashes=hashes)
+        return ColumnSums(kind, len(train), len(train), nothing, nothing, names=kept, hashes=hashes,
+                          different=len(in_part))  # fmt: skip
 
     times = kind == "date" and has_times(column)
     with_times = pa.types.is_timestamp(column.type)
-    values = numbers_of(column.take(pa.array(train)), "date" if kind == "date" else "number", times=with_times)
+    cells = column.take(pa.array(train))
+    values = numbers_of(cells, "date" if kind == "date" else "number", times=with_times)
     present = values[~np.isnan(values[:, 0])]
     if not len(present):
         zeros = np.zeros(values.shape[1])
         return ColumnSums(kind, len(values), 0, zeros, zeros, times=times)
     mean = present.mean(0)
     squares = ((present - mean) ** 2).sum(0)
-    return ColumnSums(
-        kind, len(values), len(present), mean, squares, float(present[:, 0].min()), float(present[:, 0].max()), times
-    )
+    least, most = float(present[:, 0].min()), float(present[:, 0].max())
+    if kind == "number" and pa.types.is_integer(column.type):
+        least, most = pc.min_max(cells).as_py().values()
+    return ColumnSums(kind, len(values), len(present), mean, squares, least, most, times)

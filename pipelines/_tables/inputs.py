@@ -11,14 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtlscale.config import UserError, nearest
-from mtlscale.data.format.table_columns import (
-    TableColumn,
-    fit_category,
-    fit_number,
-    fit_smiles,
-    molecule_of,
-    unseen_count,
-)
+from mtlscale.data.format.table_columns import molecule_of
 from mtlscale.data.tables.arrow_types import CATEGORY, WEIGHT, declared_kind, is_text
 from mtlscale.data.tables.smiles import BadSmiles
 from mtlscale.data.tables.table_file import ROW
@@ -38,6 +31,7 @@ class InputColumns:
     most_categories: int
     buckets: int
     smiles: str = ""
+    complete: bool = False  # whether a row needs a value in every input
 
     def names(self, table: pa.Table, roles: Sequence[str], notes: dict[str, Any]) -> list[str]:
         """Return the input columns; `UserError` if a named one is missing, is a target, or cannot be an input.
@@ -52,7 +46,7 @@ class InputColumns:
         if self.smiles:
             return self._molecules(table, available, roles, notes)
         named = list(self.features) or [name for name in available if name not in roles]
-        left_out = {name: reason for name in named if name in available and
+        left_out = {name: reason for name in named if name in available and not (self.complete and self.features) and
                     (reason := no_input(table.schema.field(name), named=bool(self.features)))}  # fmt: skip
         if left_out:
             notes["left_out"] = left_out
@@ -67,7 +61,7 @@ class InputColumns:
             if name not in named:
                 raise UserError(f"{self.pipeline}: {name!r} of `categorical` is no feature; {nearest(name, named)}")
         if not names:
-            raise UserError(f"{self.pipeline}: there is no input column beside the targets")
+            raise UserError(f"{self.pipeline}: there is no input column beside {', '.join(roles)}")
 
         for name in names:
             if input_kind(table[name].type) is None:
@@ -109,6 +103,16 @@ class InputColumns:
                 problems[position] = str(error)
         return problems
 
+    def empty_cells(self, table: pa.Table) -> dict[str, list[int]]:
+        """Return column -> positions without a value, if rows need one in every input."""
+        cells = {}
+        for name in table.column_names if self.complete else ():
+            column = table[name]
+            if is_text(column.type) and name not in self.categorical:
+                column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+            cells[name] = np.flatnonzero(~is_present(column)).tolist()
+        return cells
+
     def uses(self, table: pa.Table, names: Sequence[str]) -> dict[str, Use]:
         """Return the inputs whose texts may be numbers or dates: those that nobody calls categories."""
         return {name: "input" for name in names if self.kind(table.schema.field(name)) == "category"
@@ -121,31 +125,6 @@ class InputColumns:
         if field.name in self.categorical or declared_kind(field) == CATEGORY:
             return "category"
         return input_kind(field.type) or "category"
-
-    def fit(self, table: pa.Table, names: Sequence[str], train: np.ndarray) -> list[TableColumn]:
-        """Return the conversion of every input column, fitted on the rows of train."""
-        columns = []
-        for name in names:
-            kind = self.kind(table.schema.field(name))
-            if kind == "smiles":
-                columns.append(fit_smiles(name, table[name]))
-            elif kind == "category":
-                columns.append(fit_category(name, table[name], train, self.most_categories, self.buckets))
-            else:
-                columns.append(fit_number(name, table[name], train, "date" if kind == "date" else "number"))
-        return columns
-
-
-def encoded(columns: Sequence[TableColumn], table: pa.Table) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the inputs [N, D], not scaled yet, and notes on unseen and hashed categories."""
-    arrays = {column.name: column.encode(table[column.name]) for column in columns}
-    unseen = {column.name: count for column in columns if (count := unseen_count(column, arrays[column.name]))}
-    hashed = {column.name: pc.count_distinct(table[column.name]).as_py() for column in columns if column.kind == "hash"}
-
-    notes: dict[str, Any] = {"unknown_categories": unseen} if unseen else {}
-    if hashed:
-        notes["hashed_categories"] = hashed
-    return np.column_stack(list(arrays.values())), notes
 
 
 def no_input(field: pa.Field, *, named: bool = False) -> str:
@@ -191,6 +170,20 @@ def check_ids(pipeline: str, option: str, table: pa.Table, name: str) -> None:
         problem, shown = ("has a fraction", f"{value:g}") if fraction else ("has lost its last digits", f"{value:.0f}")
         raise UserError(f"{pipeline}: column {name!r} of `{option}` holds floats, and {shown} in row {row} {problem}; "
                         "save the ids as texts or whole numbers")  # fmt: skip
+
+
+def has_fractions(column: pa.ChunkedArray) -> bool:
+    """Return whether a column has numbers that are not whole."""
+    if not pa.types.is_floating(column.type):
+        return False
+    numbers = column.drop_null().to_numpy()
+    return bool((np.isfinite(numbers) & (numbers != np.floor(numbers))).any())
+
+
+def is_present(column: pa.ChunkedArray) -> np.ndarray:
+    """Return the mask [N] of the cells with a value; NaN counts as none."""
+    is_float = pa.types.is_floating(column.type)
+    return ~pc.is_null(column, nan_is_null=is_float).to_numpy(zero_copy_only=False)
 
 
 def infinite_cells(column: pa.ChunkedArray) -> list[int]:

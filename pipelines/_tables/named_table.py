@@ -14,11 +14,13 @@ import pyarrow.csv
 
 from mtlscale.config import UserError, knob
 from mtlscale.data.tables.raw_files import Problems, decoded, unpacked
-from mtlscale.data.tables.table_file import ROW
+from mtlscale.data.tables.table_file import ROW, read_table
 from pipelines._steps.features import TEST, VALIDATION
 from pipelines._tables.inputs import InputColumns
+from pipelines._tables.prepared_table import prepared_table
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import SharedTable
+from pipelines._tables.table_parts import WholeTable
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 
 PART = "part"  # column that says of which official part a row is
@@ -33,9 +35,11 @@ class NamedTable(Pipeline):
     variance 1 over training.
     """
 
+    without_floors: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[Mapping[str, str]]  # target column -> kind
     categorical: ClassVar[tuple[str, ...]] = ()  # whole numbers that are categories
     grouped: ClassVar[str] = ""  # column that groups samples for metrics
+    smiles: ClassVar[str] = ""  # column of molecules, the only input then
 
     test: float = knob(
         TEST, low=0.0, high=1.0, open_low=True, open_high=True, help="share for test, where no part is given for it"
@@ -60,8 +64,8 @@ class NamedTable(Pipeline):
         """
         raise NotImplementedError
 
-    def chosen_kinds(self) -> Mapping[str, str]:
-        """Return the targets that the options choose, and their kinds."""
+    def chosen_kinds(self, table: pa.Table) -> Mapping[str, str]:
+        """Return the targets of the table that the options choose, and their kinds."""
         return self.kinds
 
     def row_split(self, table: pa.Table) -> RowSplit:
@@ -77,19 +81,25 @@ class NamedTable(Pipeline):
         categorical = tuple(name for name in self.categorical if name in table.column_names)
         shared = SharedTable(
             pipeline=self.name,
-            targets=self.chosen_kinds(),
+            targets=self.chosen_kinds(table),
             separator="auto",
             id="",
             weight="",
             split=self.row_split(table),
             inputs=InputColumns(
-                pipeline=self.name, features=(), categorical=categorical, most_categories=10_000, buckets=10_000
+                pipeline=self.name,
+                features=(),
+                categorical=categorical,
+                most_categories=10_000,
+                buckets=10_000,
+                smiles=self.smiles,
             ),
             standardise=True,
             drop_constant=True,
             grouped=self.grouped,
         )
-        prepared = shared.prepared(table.append_column(ROW, rows), notes, problems, context)
+        whole = WholeTable(table.append_column(ROW, rows))
+        prepared = prepared_table(shared, whole, context, notes, problems)
         metrics = GROUPED_METRICS if self.grouped else METRICS
         tasks = (replace(task, metrics=metrics) if task.loss == "bce" else task for task in prepared.suite.tasks)
         prepared.suite = replace(prepared.suite, tasks=tuple(tasks))
@@ -117,6 +127,18 @@ def parts_of(name: str, folder: Path, files: Mapping[str, str]) -> dict[str, Pat
         expected = ", ".join(f"{file} or {file}.gz" for file in files.values())
         raise UserError(f"{name}: {folder} has none of {expected}")
     return present
+
+
+def whole_file(name: str, source: Path, file: str, problems: Problems) -> tuple[pa.Table, dict[str, Any]]:
+    """Return all columns of a table file of a set, plain or packed with gzip, and what is to be noted of it.
+
+    Args:
+        problems: (row, problem) of rows that cannot be read, which are left out; extended here.
+    """
+    (path,) = parts_of(name, source, {"": file}).values()
+    read = read_table(path, where=f"{name}: {path.name}")
+    problems += read.problems
+    return read.table.drop_columns([ROW]), {**read.notes, "parts": [path.name]}
 
 
 def read_columns(name: str, path: Path, columns: Sequence[str], problems: Problems, separator: str = ",") -> pa.Table:

@@ -3,109 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from mtlscale.config import SPLITS, Task, TaskSuite, UserError, nearest
+from mtlscale.config import Task, TaskSuite, UserError, nearest
 from mtlscale.data.format.graphs import KEY
 from mtlscale.data.format.table_columns import TableColumn, category_names
 from mtlscale.data.tables.notations import Question
 from mtlscale.data.tables.raw_files import Problems
 from mtlscale.data.tables.table_file import ROW
-from mtlscale.data.tables.table_format import TableFormat
-from pipelines._steps.features import lists, standardised
-from pipelines._tables.inputs import InputColumns, check_ids, encoded, infinite_cells
+from pipelines._tables.inputs import check_ids, is_present
 from pipelines._tables.row_splits import RowSplit
-from pipelines._tables.suspicions import perfect_predictors
-from pipelines._tables.targets import Target, is_present, labels_of, read_target, target_uses
-from pipelines._tables.text_columns import Use, read_texts, refuse_questions
-from pipelines.contract import PrepareContext, Prepared
-
-
-@dataclass(frozen=True)
-class UsableRows:
-    """The rows of a table that can be used.
-
-    Attributes:
-        table: The rows, at least their targets and columns with other roles.
-        ids: The ids [N].
-        targets: The target columns as they were read.
-        labels: Each task and its labels [N].
-        splits: Split -> its rows.
-    """
-
-    table: pa.Table
-    ids: np.ndarray
-    targets: Sequence[Target]
-    labels: Sequence[tuple[Task, np.ndarray]]
-    splits: Mapping[str, np.ndarray]
+from pipelines._tables.table_rules import Labels, TableRules, UsableRows, row_names
+from pipelines._tables.targets import Target, labels_of, read_target, target_uses
+from pipelines._tables.text_columns import Use, refuse_questions
+from pipelines.contract import PrepareContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class SharedTable:
-    """The options of a table with several targets.
+class SharedTable(TableRules):
+    """The options of a table with several targets in each row.
 
     Attributes:
-        pipeline: The pipeline, for messages and the name of the suite.
         targets: Target column -> kind.
         separator: The text between tags.
-        id: Column that names the row; "": the row number.
         weight: Column of sample weights; "": none.
         split: The rule that splits the rows.
-        inputs: The input columns.
-        standardise: Whether numbers of the inputs get mean 0 and variance 1.
-        drop_constant: Whether constant inputs are left out; they are refused otherwise.
         grouped: Input column of categories that groups samples for metrics; "": none.
-        form: How the table is written.
     """
 
-    pipeline: str
     targets: Mapping[str, str]
     separator: str
-    id: str
     weight: str
     split: RowSplit
-    inputs: InputColumns
-    standardise: bool
-    drop_constant: bool
     grouped: str = ""
-    form: TableFormat = field(default_factory=TableFormat)
-
-    def prepared(self, table: pa.Table, notes: dict[str, Any], problems: Problems, context: PrepareContext) -> Prepared:
-        """Return the data set.
-
-        Args:
-            table: The rows, with their numbers in the column `ROW`.
-            notes: Notes on the reading, extended here.
-            problems: (row, problem) of rows that were left out, extended here.
-        """
-        names = self.inputs.names(table, self.roles(table.column_names), notes)
-        bad_cells: Problems = []
-        questions: dict[str, Question] = {}
-        row_names = _row_names(table)
-        table = read_texts(table, self.uses(table, names), self.form, row_names, bad_cells, questions)
-        self.ask(questions, notes)
-        for name in names:
-            bad_cells += [(row_names[row], f"is infinite in {name}") for row in infinite_cells(table[name])]
-        bad_cells += [(row_names[row], problem) for row, problem in self.inputs.bad_molecules(table).items()]
-        rows = self.usable(table, bad_cells, problems, notes, context)
-        return self._tables(rows, self._columns(rows.table, names, rows.splits["train"], notes), notes)
 
     def usable(
         self, table: pa.Table, bad_cells: Problems, problems: Problems, notes: dict[str, Any], context: PrepareContext
     ) -> UsableRows:
-        """Return the rows with a label and without a bad cell, their labels and splits.
-
-        Args:
-            table: The rows: targets and columns with other roles; inputs are left as they are.
-            bad_cells: (row, problem) of rows with bad inputs; extended here.
-            problems: (row, problem) of rows that were left out before.
-            notes: Notes on the set, extended here.
-        """
         for option, name in (("id", self.id), ("group", self.split.group)):
             if name:
                 check_ids(self.pipeline, option, table, name)
@@ -118,7 +56,7 @@ class SharedTable:
         ids = np.array(self._ids(table), dtype=object)
         classes = [target.codes for target in targets if target.kind == "class"]
         splits = self.split.rows(table, ids, classes)
-        rows = _row_names(table)
+        rows = row_names(table)
         unseen: Problems = []
         labels = [pair for target in targets for pair in labels_of(self.pipeline, target, splits, rows, unseen)]
         notes |= context.settle([*problems, *bad_cells, *unseen], "rows")
@@ -129,16 +67,14 @@ class SharedTable:
             }
 
         self._check_tasks([task for task, _ in labels])
-        return UsableRows(table, ids, targets, labels, splits)
+        return UsableRows(table, ids, labels, splits, {"all": np.arange(len(table))}, targets)
 
     def uses(self, table: pa.Table, names: Sequence[str]) -> dict[str, Use]:
-        """Return the columns whose texts may be numbers or dates -> what they are needed for."""
         uses = self.inputs.uses(table, names) | target_uses(table.schema, self.targets)
         uses |= {self.weight: "number"} if self.weight else {}
         return uses | ({self.split.time: "number or date"} if self.split.time else {})
 
     def ask(self, questions: Mapping[str, Question], notes: dict[str, Any]) -> None:
-        """Raise `UserError` for a column that a setting would read, and note what others look like."""
         inputs = {name: question for name, question in questions.items() if name not in self.targets}
         refuse_questions(self.pipeline, inputs, "`categorical`, if it is none")
         refuse_questions(self.pipeline, questions, "`targets` as class, if it is one")
@@ -146,7 +82,6 @@ class SharedTable:
             notes["looks_like"] = {name: question.looks_like for name, question in questions.items()}
 
     def roles(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns with a role other than input; `UserError` if one is missing, or has two roles."""
         available = [name for name in columns if name != ROW]
         if not self.targets:
             raise UserError(f"{self.pipeline}: `targets` is empty; name a column and its kind")
@@ -171,7 +106,7 @@ class SharedTable:
         self, table: pa.Table, bad_cells: Problems, problems: Problems, context: PrepareContext
     ) -> tuple[pa.Table, list[Target]]:
         """Return the rows without a bad cell, and their targets; `bad_cells` are extended."""
-        rows = _row_names(table)
+        rows = row_names(table)
         for name in filter(None, (self.id, self.split.group, self.split.time, self.split.column, self.weight)):
             bad_cells += [
                 (rows[row], f"has no value in {name}") for row in np.flatnonzero(~is_present(table[name])).tolist()
@@ -217,71 +152,10 @@ class SharedTable:
         if twice is not None:
             raise UserError(f"{self.pipeline}: two targets are both called {twice}; rename a column")
 
-    def _columns(
-        self, table: pa.Table, names: Sequence[str], train: np.ndarray, notes: dict[str, Any]
-    ) -> list[TableColumn]:
-        """Return the conversions of the inputs that vary over the training rows."""
-        in_train = table.take(pa.array(train))
-        constant = [name for name in names if pc.count_distinct(in_train[name], mode="all").as_py() < 2]
-        return self.inputs.fit(table, self.varying(names, constant, notes), train)
+    def note(self, columns: Sequence[TableColumn]) -> dict[str, Any]:
+        return {"features": [column.name for column in columns], "columns": [column.as_json() for column in columns]}
 
-    def varying(self, names: Sequence[str], constant: Sequence[str], notes: dict[str, Any]) -> list[str]:
-        """Return the inputs that are not constant over the training rows.
-
-        Raises:
-            UserError: If one is constant and may not be left out, or none varies.
-        """
-        if constant and not self.drop_constant:
-            raise UserError(
-                f"{self.pipeline}: column {constant[0]!r} is constant over the training rows; leave it out of "
-                "`features` or set `constant` to drop"
-            )
-
-        varying = [name for name in names if name not in constant]
-        if not varying:
-            raise UserError(
-                f"{self.pipeline}: every input is constant over the training rows; there is nothing to learn"
-            )
-        if constant:
-            notes["constant"] = list(constant)
-        return varying
-
-    def _tables(self, rows: UsableRows, columns: Sequence[TableColumn], notes: dict[str, Any]) -> Prepared:
-        inputs, encoding_notes = encoded(columns, rows.table)
-        notes |= encoding_notes
-        notes["features"] = [column.name for column in columns]
-        notes["columns"] = [column.as_json() for column in columns]
-        train = rows.splits["train"]
-        raw = {column.name: rows.table[column.name] for column in columns if column.kind != "smiles"}
-        if given_away := perfect_predictors(raw, rows.targets, train):
-            notes["perfect_predictors"] = given_away
-
-        suite, labels = self.suite(rows, columns)
-        numbers = np.array([count for column in columns for count in column.counts]) == 0
-        if self.standardise and numbers.any():
-            inputs, notes["standardised"] = standardised(inputs, train, numbers)
-
-        label_columns = self.label_columns(rows, labels)
-        tables = {
-            split: {
-                "all": pa.table(
-                    {
-                        "id": pa.array(rows.ids[rows.splits[split]], pa.string()),
-                        "input": lists(inputs[rows.splits[split]]),
-                        **{name: pa.array(values[rows.splits[split]]) for name, values in label_columns.items()},
-                    }
-                )
-            }
-            for split in SPLITS
-        }
-        if repeated := repeated_inputs(tables):
-            notes["test_inputs_in_train_or_val"] = {"all": repeated}
-        return Prepared(suite, tables, notes=notes)
-
-    def suite(
-        self, rows: UsableRows, columns: Sequence[TableColumn]
-    ) -> tuple[TaskSuite, Sequence[tuple[Task, np.ndarray]]]:
-        """Return the suite of inputs that are converted like this, and the labels [N] of each task, scaled."""
+    def suite(self, rows: UsableRows, columns: Sequence[TableColumn]) -> tuple[TaskSuite, Labels]:
         labels, scaling = scaled_labels(rows.labels, rows.splits["train"])
         counts = tuple(count for column in columns for count in column.counts)
         group = self._group(columns)
@@ -300,11 +174,8 @@ class SharedTable:
         )
         return suite, labels
 
-    def label_columns(self, rows: UsableRows, labels: Sequence[tuple[Task, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return the columns [N] of labels and weights as they are stored."""
-        columns = {
-            f"target.{task.name}": values.astype(np.int64 if task.classes else np.float32) for task, values in labels
-        }
+    def label_columns(self, rows: UsableRows, labels: Labels) -> dict[str, np.ndarray]:
+        columns = super().label_columns(rows, labels)
         if self.weight:
             columns["weight"] = rows.table[self.weight].to_numpy().astype(np.float32)
         return columns
@@ -343,18 +214,3 @@ def scaled_labels(
 
 def _taken(table: pa.Table, targets: Sequence[Target], kept: np.ndarray) -> tuple[pa.Table, list[Target]]:
     return table.filter(pa.array(kept)), [Target(t.column, t.kind, t.values[kept]) for t in targets]
-
-
-def _row_names(table: pa.Table) -> list[str]:
-    return [f"row {row + 1}" for row in table[ROW].to_pylist()]
-
-
-def repeated_inputs(tables: Mapping[str, Mapping[str, pa.Table]]) -> int:
-    """Return the number of test inputs that also occur in training or validation."""
-    rows = {split: [row.tobytes() for row in _stored(streams["all"]["input"])] for split, streams in tables.items()}
-    known_inputs = {*rows["train"], *rows["val"]}
-    return sum(row in known_inputs for row in rows["test"])
-
-
-def _stored(column: pa.ChunkedArray) -> np.ndarray:
-    return column.combine_chunks().flatten().to_numpy().reshape(len(column), -1)

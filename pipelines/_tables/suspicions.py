@@ -24,12 +24,12 @@ def perfect_predictors(
     columns: Mapping[str, pa.ChunkedArray], targets: Sequence[Target], train: np.ndarray
 ) -> dict[str, str]:
     """Return input column -> target that it gives away without an error over the training rows."""
-    found: dict[str, str] = {}
+    perfect: dict[str, str] = {}
     for target, rows in _measurable(targets, train):
         for name, column in columns.items():
-            if name not in found and _gives_away(column.take(rows), target, target.values[rows]):
-                found[name] = target.column
-    return found
+            if name not in perfect and _gives_away(column.take(rows), target, target.values[rows]):
+                perfect[name] = target.column
+    return perfect
 
 
 def near_predictors(
@@ -40,17 +40,17 @@ def near_predictors(
     A number does so that explains 99 % of another one's variance, by a line or any smooth curve; and any column by
     which 99 % of the classes are guessed.
     """
-    found: dict[str, str] = {}
+    near: dict[str, str] = {}
     for target, rows in _measurable(targets, train):
         explained = _explained_variance if target.kind == "regression" else _guessed_rows
         for name, column in columns.items():
-            if name in found:
+            if name in near:
                 continue
             share = explained(column.take(rows), target.values[rows])
             if share > _NEARLY:
                 measure = "r² " if target.kind == "regression" else "share of its rows "
-                found[name] = f"target {target.column!r} ({measure}{_below_one(share)})"
-    return found
+                near[name] = f"target {target.column!r} ({measure}{_below_one(share)})"
+    return near
 
 
 def _measurable(targets: Sequence[Target], train: np.ndarray) -> list[tuple[Target, np.ndarray]]:

@@ -85,6 +85,8 @@ class RawPart:
         table: Its rows.
         bad_rows: Position of a row that was left out -> its problem.
         first_bad: The text of the first of them.
+        numbers: The position [N] of each row of the table among all rows of the part.
+        rows: The number of all of them.
         lines: The encoding of a part of a text file whose types are not known yet.
         words: The words in its columns that may stand for empty cells, likewise.
         types: The type of each column as the file has it.
@@ -93,14 +95,11 @@ class RawPart:
     table: pa.Table
     bad_rows: dict[int, str]
     types: dict[str, pa.DataType]
+    numbers: np.ndarray
+    rows: int
     first_bad: str = ""
     lines: TextLines | None = None
     words: Mapping[str, ColumnWords] = field(default_factory=dict)
-
-    @property
-    def numbers(self) -> list[int]:
-        """The position of each row of the table among all rows of the part."""
-        return CsvRows(self.table, self.bad_rows).numbers
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,43 @@ class TableParts:
 
 def raw_part(table: pa.Table, bad_rows: dict[int, str], **more: Any) -> RawPart:
     """Return a part whose columns have the types of the file."""
-    return RawPart(table, bad_rows, {entry.name: entry.type for entry in table.schema}, **more)
+    types = {entry.name: entry.type for entry in table.schema}
+    numbers = np.array(CsvRows(table, bad_rows).numbers, np.int64)
+    return RawPart(table, bad_rows, types, numbers, len(table) + len(bad_rows), **more)
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTable:
+    """The table in memory, which is the only part of itself.
+
+    Attributes:
+        table: Its rows, with their numbers in the column `ROW`.
+        form: How it is written.
+    """
+
+    table: pa.Table
+    form: TableFormat = field(default_factory=TableFormat)
+
+    @property
+    def parts(self) -> tuple[TablePart, ...]:
+        """The table itself."""
+        return (TablePart(0, len(self.table)),)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(name for name in self.table.column_names if name != ROW)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with their types."""
+        return self.table.drop_columns([ROW]).schema
+
+    def read(self, part: TablePart, columns: Sequence[str] | None = None) -> RawPart:
+        """Return some columns, or all."""
+        numbers = self.table[ROW].to_numpy()
+        table = self.table.select(list(self.columns if columns is None else columns))
+        return RawPart(table, {}, {}, numbers, int(numbers[-1]) + 1 if len(numbers) else 0)
 
 
 def is_large(path: Path) -> bool:
@@ -218,9 +253,9 @@ def parts_of(path: Path, form: TableFormat | None = None) -> TableParts:
     check_is_table(where, head)
     layout = layout_of(where, path.name, head, form, whole=len(head) == size)
     edges = [layout.start]
-    for end in _row_ends(path, layout):
-        if end - edges[-1] >= PART_BYTES:
-            edges.append(end)
+    for ends in _row_ends(path, layout):
+        while (place := np.searchsorted(ends, edges[-1] + PART_BYTES)) < len(ends):
+            edges.append(int(ends[place]))
     edges += [size] if edges[-1] < size else []
     parts = tuple(TablePart(start, stop) for start, stop in pairwise(edges))
     header_lines = head[: layout.start].count(b"\n")
@@ -229,8 +264,8 @@ def parts_of(path: Path, form: TableFormat | None = None) -> TableParts:
     )
 
 
-def _row_ends(path: Path, layout: CsvLayout) -> Iterator[int]:
-    """Yield the byte behind each row of a text file, in order."""
+def _row_ends(path: Path, layout: CsvLayout) -> Iterator[np.ndarray]:
+    """Yield the bytes behind the rows of a text file, in order, those of some rows at a time."""
     # A line ends a row where an even number of quotes stands before it, provided that quotes stand at the edges of
     # fields alone. From where one stands elsewhere, rows are read one by one.
     at_edge = np.zeros(256, bool)
@@ -250,17 +285,17 @@ def _row_ends(path: Path, layout: CsvLayout) -> Iterator[int]:
 
             ends = np.flatnonzero((codes == _LINE_FEED) | ((codes == _RETURN) & (around[2:] != _LINE_FEED)))
             of_rows = ends[(np.searchsorted(quotes, ends) % 2 == 0) ^ inside]
-            yield from (start + 1 + of_rows).tolist()
+            yield start + 1 + of_rows
             last = start + 1 + int(of_rows[-1]) if len(of_rows) else last
             start, inside, before = start + len(block), (len(quotes) % 2 == 1) ^ inside, block[-1]
             block, following = following, file.read(_SCANNED)
 
 
-def _row_ends_one_by_one(path: Path, separator: str, start: int) -> Iterator[int]:
+def _row_ends_one_by_one(path: Path, separator: str, start: int) -> Iterator[np.ndarray]:
     with path.open("rb") as file:
         file.seek(start)
         for _, end, _ in records(io.TextIOWrapper(file, "latin-1", newline=""), separator):
-            yield start + end
+            yield np.array([start + end])
 
 
 def _parts_of_parquet(path: Path, form: TableFormat) -> TableParts:
@@ -294,7 +329,7 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
 
 def sample_of(parts: TableParts, count: int) -> tuple[pa.Table, dict[str, Any]]:
     """Return the rows of so many parts of a file, at even distances and with their numbers in `ROW`, and notes."""
-    chosen = [parts.parts[place * len(parts.parts) // count] for place in range(min(count, len(parts.parts)))]
+    chosen = [parts.parts[number * len(parts.parts) // count] for number in range(min(count, len(parts.parts)))]
     notes: dict[str, Any] = {}
     if not parts.types:
         raw_parts = [parts.read(part) for part in chosen]
@@ -315,13 +350,16 @@ def typed(parts: TableParts, raw_parts: Sequence[RawPart], notes: dict[str, Any]
     texts = {name for name, kind in kinds.items() if is_text(kind)}
     words: dict[str, ColumnWords] = {}
     for raw in raw_parts:
-        for name, found in raw.words.items():
-            words[name] = words[name].merged(found) if name in words else found
-    whole = {name: replace(found, texts=name in texts or not found.values) for name, found in words.items()}
+        for name, column_words in raw.words.items():
+            words[name] = words[name].merged(column_words) if name in words else column_words
+    all_words = {
+        name: replace(column_words, texts=name in texts or not column_words.values)
+        for name, column_words in words.items()
+    }
 
-    kept = words_as_values(whole, parts.form, parts.quoted_texts, texts, notes)
-    types = tuple(pa.string() if name in kept else kinds[name] for name in parts.columns)
-    return replace(parts, types=types, values=frozenset(kept))
+    values = words_as_values(all_words, parts.form, parts.quoted_texts, texts, notes)
+    types = tuple(pa.string() if name in values else kinds[name] for name in parts.columns)
+    return replace(parts, types=types, values=frozenset(values))
 
 
 def check_encoding(where: str, name: str, lines: Sequence[TextLines], header: int) -> dict[str, Any]:

@@ -296,9 +296,3 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _is_date(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
-
-
-def is_present(column: pa.ChunkedArray) -> np.ndarray:
-    """Return the mask [N] of the cells with a value; NaN counts as none."""
-    is_float = pa.types.is_floating(column.type)
-    return ~pc.is_null(column, nan_is_null=is_float).to_numpy(zero_copy_only=False)

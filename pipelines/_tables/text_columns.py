@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mtlscale.config import UserError
-from mtlscale.data.tables.arrow_types import is_text
+from mtlscale.data.tables.arrow_types import by_text, is_text
 from mtlscale.data.tables.missing_words import cut
 from mtlscale.data.tables.notations import POINT, Question, date_in, is_number, number_in, question_of
 from mtlscale.data.tables.raw_files import Problems
@@ -38,6 +40,7 @@ class TextSummary:
         not_dates: Those that are no dates; None: plainly most of them.
         values: Different texts, cut off where they are many.
         sample: Some of them, in the order of the rows.
+        infinite: Those that are infinite numbers.
     """
 
     count: int
@@ -47,6 +50,7 @@ class TextSummary:
     not_dates: Cells | None
     values: frozenset[str]
     sample: tuple[str, ...]
+    infinite: Cells = ()
 
     def merged(self, other: TextSummary) -> TextSummary:
         """Return the summary of these rows and later ones."""
@@ -58,13 +62,14 @@ class TextSummary:
             _joined(self.not_dates, other.not_dates),
             cut(self.values | other.values),
             tuple(dict.fromkeys(self.sample + other.sample))[:_SAMPLE],
+            self.infinite + other.infinite,
         )
 
     def moved(self, first: int) -> TextSummary:
         """Return the summary with the number of its first row added to the numbers of rows."""
         parts: dict[str, Any] = {
             name: tuple((first + row, text) for row, text in cells)
-            for name in ("not_numbers", "unclear", "not_dates")
+            for name in ("not_numbers", "unclear", "not_dates", "infinite")
             if (cells := getattr(self, name)) is not None
         }
         return replace(self, **parts)
@@ -102,26 +107,32 @@ def summary_of(column: pa.ChunkedArray, form: TableFormat, numbers: Sequence[int
         no_number, no_date = () if numeric or empty else None, () if is_date or empty else None
         return TextSummary(present, no_number, (), False, no_date, frozenset(), ())
 
-    texts = column.to_pylist()
-    cells = [(numbers[row] if numbers is not None else row, text)
-             for row, text in enumerate(texts) if text is not None and text.strip()]  # fmt: skip
-    different = dict.fromkeys(text for _, text in cells)
-    as_numbers = _results(cells, different, partial(number_in, decimal=form.decimal or POINT))
+    different = dict.fromkeys(text for text in pc.unique(column).to_pylist() if text is not None and text.strip())
+    present = column.filter(pc.is_in(column, pa.array(different, column.type)))
+    first = present[:_LOOKED_AT].to_pylist()
+    as_numbers = _results(first, different, partial(number_in, decimal=form.decimal or POINT))
     as_dates = None
     if as_numbers is None:
-        as_dates = _results(cells, different, partial(date_in, formats=form.dates or ()))
+        as_dates = _results(first, different, partial(date_in, formats=form.dates or ()))
+
+    cells: list[tuple[int, str]] = []  # of a column that is plainly one of texts nobody asks for them
+    if as_numbers is not None or as_dates is not None:
+        cells = [(numbers[row] if numbers is not None else row, text)
+                 for row, text in enumerate(column.to_pylist()) if text in different]  # fmt: skip
 
     unclear: Cells = ()
     thousands = False
+    infinite: Cells = ()
     not_numbers: Cells | None = None
     if as_numbers is not None:
         commas = {text for text in as_numbers if not form.decimal and number_in(text) is None}
         unclear = tuple(cell for cell in cells if cell[1] in commas)
         thousands = not form.decimal and any("," in text and text not in commas for text in as_numbers)
         not_numbers = tuple(cell for cell in cells if cell[1] not in as_numbers)
+        infinite = tuple(cell for cell in cells if math.isinf(as_numbers.get(cell[1], 0.0)))
     not_dates: Cells | None = None if as_dates is None else tuple(cell for cell in cells if cell[1] not in as_dates)
     values, sample = cut(frozenset(different)), tuple(different)[:_SAMPLE]
-    return TextSummary(len(cells), not_numbers, unclear, thousands, not_dates, values, sample)
+    return TextSummary(len(present), not_numbers, unclear, thousands, not_dates, values, sample, infinite)
 
 
 def reading_of(summary: TextSummary, use: Use, form: TableFormat) -> Reading:
@@ -160,8 +171,8 @@ def converted(column: pa.ChunkedArray, reading: Reading, form: TableFormat) -> p
     if reading.kind == "" or not is_text(column.type):
         return column
     if reading.kind == "date":
-        return _by_text(column, lambda text: date_in(text, form.dates or ()), pa.timestamp("us"))
-    return _by_text(column, lambda text: number_in(text, reading.decimal), pa.float64())
+        return by_text(column, lambda text: date_in(text, form.dates or ()), pa.timestamp("us"))
+    return by_text(column, lambda text: number_in(text, reading.decimal), pa.float64())
 
 
 def read_texts(
@@ -189,8 +200,8 @@ def read_texts(
             questions[name] = reading.question
         if reading.kind:
             problems += [(rows[row], wrong_cell(name, text, reading.kind)) for row, text in reading.wrong]
-            place = table.column_names.index(name)
-            table = table.set_column(place, name, converted(column, reading, form))
+            position = table.column_names.index(name)
+            table = table.set_column(position, name, converted(column, reading, form))
     return table
 
 
@@ -221,11 +232,8 @@ def refuse_questions(pipeline: str, questions: Mapping[str, Question], otherwise
             raise UserError(f"{pipeline}: {seen}; {question.mend}, or name it in {otherwise}")
 
 
-def _results(
-    cells: Sequence[tuple[int, str]], different: Iterable[str], read: Callable[[str], Any]
-) -> dict[str, Any] | None:
+def _results(first: Sequence[str], different: Iterable[str], read: Callable[[str], Any]) -> dict[str, Any] | None:
     """Return text -> what it is read as, of those that can be; None if the first cells are plainly of another kind."""
-    first = [text for _, text in cells[:_LOOKED_AT]]
     if 2 * sum(read(text) is not None for text in first) < len(first):
         return None
     return {text: value for text in different if (value := read(text)) is not None}
@@ -233,10 +241,3 @@ def _results(
 
 def _joined(one: Cells | None, other: Cells | None) -> Cells | None:
     return None if one is None or other is None else one + other
-
-
-def _by_text(column: pa.ChunkedArray, read: Callable[[str], Any], kind: pa.DataType) -> pa.ChunkedArray:
-    """Convert each different text once."""
-    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    values = [None if text is None or not text.strip() else read(text) for text in encoded.dictionary.to_pylist()]
-    return pa.chunked_array([pa.array(values, kind).take(encoded.indices)])

@@ -93,7 +93,7 @@ class TaggedPipeline(Pipeline):
     """Pipeline of sentences with a tag for every word; each task has a stream of its own."""
 
     ray_from_bytes: ClassVar[float] = RAY_FROM_BYTES
-    without_floors: ClassVar[tuple[str, ...]] = ("linear",)  # it works on whole samples
+    without_floors: ClassVar[tuple[str, ...]] = ("linear", "forest", "boosting")  # they work on whole samples
 
     length: int = knob(
         128, low=4, high=65536, help="most tokens of a sentence, special ones included, or words; longer ones are cut"

@@ -14,8 +14,8 @@ from mtlscale.data.format.graphs import KEY, GraphLayout
 from mtlscale.data.tables.raw_files import Problems, suffix_of
 from mtlscale.data.tables.smiles import AROMATIC, BadSmiles, Molecule, read_smiles
 from pipelines._formats.text_files import SUFFIXES
-from pipelines._steps.features import lists, random_split
-from pipelines._tables.shared_table import repeated_inputs, scaled_labels
+from pipelines._steps.features import lists, random_split, repeated_inputs
+from pipelines._tables.shared_table import scaled_labels
 from pipelines.contract import Pipeline, PrepareContext, Prepared
 from pipelines.graph._qm9_files import RawMolecules, chosen, read_geometries, read_table, without_repeats
 
@@ -106,7 +106,7 @@ class QM9(Pipeline):
                 columns[f"target.{task.name}"] = pa.array(values[chosen_rows].astype(np.float32))
             tables[split] = {"all": pa.table(columns)}
         if repeated := repeated_inputs(tables):
-            notes["test_inputs_in_train_or_val"] = {"all": repeated}
+            notes["test_inputs_in_train_or_val"] = repeated
 
         layout = GRAPHS[self.graph]
         suite = TaskSuite(

@@ -34,7 +34,6 @@ NINE = (
 ATTRIBUTES, PARTITION, IDENTITY = "list_attr_celeba.txt", "list_eval_partition.txt", "identity_CelebA.txt"
 OFFICIAL_SPLITS = {"0": "train", "1": "val", "2": "test"}
 SPLIT_FRACTIONS = {"train": 0.8, "val": 0.1, "test": 0.1}
-CSV = {ATTRIBUTES: "list_attr_celeba.csv", PARTITION: "list_eval_partition.csv"}  # as on Kaggle
 VALUES = {"1": 1, "-1": 0, "0": 0, "True": 1, "False": 0}  # an attribute's values in a column of a set of the hub
 _NUMBER = re.compile(r"(\d{6})\.jpg")
 _IMAGE = re.compile(r"(?:^|/)img_align_celeba/(\d{6}\.jpg)$")
@@ -54,9 +53,9 @@ class Celeba(ImagePipeline):
     """CelebA: one binary task per face attribute, aligned images scaled to size x size pixels.
 
     The source is one folder with the official files, extracted or in their zips: `img_align_celeba/*.jpg`,
-    `list_attr_celeba.txt`, `list_eval_partition.txt` and, optionally, `identity_CelebA.txt`; the first two lists may be
-    Kaggle's `.csv` files. Or it is a set of the `datasets` library with the columns image, one per attribute (true and
-    false, 1 and -1, or 1 and 0) and, optionally, celeb_id.
+    `list_attr_celeba.txt`, `list_eval_partition.txt` and, optionally, `identity_CelebA.txt`. Or it is a set of the
+    `datasets` library with the columns image, one per attribute (true and false, 1 and -1, or 1 and 0) and, optionally,
+    celeb_id.
 
     `split="official"` takes the official partition (for a set of the hub, its own splits) and requires every image that
     it lists. `"own"` takes the images that are present and decides 80/10/10 by a hash of the person, or of the image
@@ -76,7 +75,7 @@ class Celeba(ImagePipeline):
     split: str = knob("official", choices=("official", "own"), help="the official partition, or 80/10/10 by hash")
 
     def selects(self, name: str) -> bool:
-        return bool(_IMAGE.search(name)) or name.rpartition("/")[2] in (*CSV, *CSV.values(), IDENTITY)
+        return bool(_IMAGE.search(name)) or name.rpartition("/")[2] in (ATTRIBUTES, PARTITION, IDENTITY)
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
@@ -187,7 +186,7 @@ class Celeba(ImagePipeline):
                 i: hash_split(person_of[i], SPLIT_FRACTIONS, self.name) for i in chosen_images if i in person_of
             }, missing
 
-        partition = _partition(store)
+        partition = _pairs(_text(store, PARTITION), PARTITION)
         for image, part in partition.items():
             if part not in OFFICIAL_SPLITS:
                 raise UserError(f"celeba: {PARTITION} has {image} in part {part!r}, expected 0, 1 or 2; fetch it again")
@@ -222,37 +221,19 @@ def _named(store: Store, file: str) -> str | None:
 def _text(store: Store, file: str) -> str:
     name = _named(store, file)
     if name is None:
-        raise UserError(f"celeba: {file} is missing in {store.source}; it comes with the official annotations")
+        raise UserError(f"celeba: {file} is missing in {store.source}; it comes with the official annotations, and "
+                        "docs/datasets_images.md makes it of Kaggle's .csv")  # fmt: skip
     return store.read(name).decode("latin-1")
-
-
-def _csv(store: Store, file: str) -> list[list[str]] | None:
-    """Return the lines of Kaggle's form of a list, header first; None unless that is the only form present."""
-    name = _named(store, CSV[file])
-    if name is None or _named(store, file):
-        return None
-    lines = [line.strip().split(",") for line in store.read(name).decode("latin-1").split("\n") if line.strip()]
-    if not lines or len(lines[0]) < 2 or "." in lines[0][0]:
-        raise UserError(f"celeba: {CSV[file]} should begin with a line of names; fetch it again")
-    return lines
 
 
 def _attributes(store: Store) -> tuple[list[str], dict[str, str]]:
     """Return the attribute names, and image -> the values of its line as one text."""
-    if (table := _csv(store, ATTRIBUTES)) is not None:
-        return table[0][1:], {row[0]: " ".join(row[1:]) for row in table[1:]}
     lines = _text(store, ATTRIBUTES).split("\n")
     count, header = lines[0].strip(), lines[1].split() if len(lines) > 1 else []
     rows = dict(line.split(None, 1) for line in lines[2:] if len(line.split(None, 1)) == 2)
     if not header or not count.isdigit() or int(count) != len(rows):
         raise UserError(f"celeba: {ATTRIBUTES} announces {count!r} images and lists {len(rows)}; fetch it again")
     return header, rows
-
-
-def _partition(store: Store) -> dict[str, str]:
-    if (table := _csv(store, PARTITION)) is not None:
-        return _pairs("\n".join(" ".join(row) for row in table[1:]), CSV[PARTITION])
-    return _pairs(_text(store, PARTITION), PARTITION)
 
 
 def _attribute_columns(hub: HubFolder, split: str) -> list[str]:

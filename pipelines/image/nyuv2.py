@@ -27,7 +27,7 @@ from pipelines._images.dense_images import (
 )
 from pipelines._images.indexed_images import Decode, Files, Row, index_table, prepared_images
 from pipelines._images.normals import Camera, estimate_normals
-from pipelines._images.nyu_classes import CLASSES_13, CLASSES_40, TO_13
+from pipelines._images.nyu_classes import CLASSES_13, CLASSES_40
 from pipelines._images.pixels import (
     Size,
     classes,
@@ -43,27 +43,19 @@ from pipelines.contract import PrepareContext, Prepared
 CAMERA: Camera = (518.857901 / 640, 519.469611 / 480, 325.582449 / 640, 253.736166 / 480)
 _PICTURES = re.compile(r"(?:^|/)(train|val)/(image|depth|label13|label40|normal)/(\d+)\.(jpg|png)$")
 _ARRAYS = re.compile(r"(?:^|/)(train|val)/(image|depth|label|normal)/(\d+)\.npy$")
-_NYUD_MT = re.compile(r"(?:^|/)(images|segmentation|depth|normals)/([^/]+)\.(jpg|png|npy|mat)$")
-_LIST = re.compile(r"(?:^|/)gt_sets/(train|val)\.txt$")
-_MODALITY = {"images": "image", "segmentation": "label", "depth": "depth", "normals": "normal"}
 LABELS = {
     13: table_of({number: number - 1 for number in range(1, 14)}, void=(0,)),
     40: table_of({number: number for number in range(40)}, void=(255,)),
-}
-NYUD_MT_LABELS = {  # 1..40, 0: void
-    13: table_of({number + 1: TO_13[number] for number in range(40)}, void=(0, 255)),
-    40: table_of({number + 1: number for number in range(40)}, void=(0, 255)),
 }
 
 
 class Nyuv2(DensePipeline):
     """NYUv2: 13 (or 40) classes, depth in metres, and surface normals, given or estimated from depth.
 
-    The source has one of five layouts, told apart by their files. Pictures, as a folder or a zip:
+    The source has one of four layouts, told apart by their files. Pictures, as a folder or a zip:
     `{train,val}/{image,depth,label13,label40,normal}/NNNN.{jpg,png}`, with normals v / 127.5 - 1 and depth of 8 bits v,
     (v + 0.5) / 25.5 m, or of 16, millimetres. Arrays, as MTAN and LibMTL use them:
-    `{train,val}/{image,label,depth,normal}/N.npy`, labels from -1. NYUD_MT's files: `images`, `segmentation` with
-    labels 1..40, `depth` and `normals` beside `gt_sets/{train,val}.txt`. A set of the `datasets` library with the
+    `{train,val}/{image,label,depth,normal}/N.npy`, labels from -1. A set of the `datasets` library with the
     columns image, segmentation, depth and, optionally, normal. The official `nyu_depth_v2_labeled.mat` beside
     `splits.mat` and `classMapping40.mat` (needs h5py).
 
@@ -88,9 +80,7 @@ class Nyuv2(DensePipeline):
     )
 
     def selects(self, name: str) -> bool:
-        if _PICTURES.search(name) or _ARRAYS.search(name) or _NYUD_MT.search(name) or _LIST.search(name):
-            return True
-        return name.rpartition("/")[2] in mat.FILES
+        return bool(_PICTURES.search(name) or _ARRAYS.search(name)) or name.rpartition("/")[2] in mat.FILES
 
     def locate(self, source: Path) -> Path:
         located = super().locate(source)
@@ -103,7 +93,7 @@ class Nyuv2(DensePipeline):
 
         store = self.store(source)
         layout = _layout(store)
-        samples = _listed(store) if layout == "nyud_mt" else _samples(store, layout)
+        samples = _samples(store, layout)
         normals = self._normals(source, any("normal" in files for files in samples.values()))
 
         if layout == "mat":
@@ -116,7 +106,7 @@ class Nyuv2(DensePipeline):
 
         parts = ["image", "label", "depth", *(["normal"] if normals == "given" else [])]
         rows, problems = self.rows(store, samples, parts)
-        decode = self._decode(NYUD_MT_LABELS if layout == "nyud_mt" else LABELS, normals)
+        decode = self._decode(normals)
         return self._prepared(layout, str(store.root), rows, parts, decode, normals, problems, context)
 
     def _prepare_hub(self, hub: HubFolder, context: PrepareContext) -> Prepared:
@@ -140,13 +130,13 @@ class Nyuv2(DensePipeline):
         if normals != "given":
             columns.pop("normal", None)
 
-        decode = self._decode(LABELS, normals)
+        decode = self._decode(normals)
         rows = self.hub_rows(hub, columns, test="test")
         return self._prepared("hub", str(hub.root), rows, list(columns), decode, normals, [], context)
 
-    def _decode(self, tables: dict[int, np.ndarray], normals: str) -> Decode:
+    def _decode(self, normals: str) -> Decode:
         count = self.classes
-        return partial(decode_frame, size=self.height_width, count=count, normals=normals, table=tables[count])
+        return partial(decode_frame, size=self.height_width, count=count, normals=normals, table=LABELS[count])
 
     def _normals(self, source: Path, given_normals: bool) -> str:
         """Return the kind of normals to prepare: given, estimated or none."""
@@ -196,7 +186,7 @@ class Nyuv2(DensePipeline):
 def decode_frame(
     row: Row, files: Files, size: Size, count: int, normals: str, table: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Decode a row of pictures, arrays or MATLAB matrices, told apart by their bytes."""
+    """Decode a row of pictures or arrays, told apart by their bytes."""
     image, original_size = picture(files("image"), size)
     segmentation = any_labels(files, table, count, original_size, size)
     metres = any_depth(files, original_size)
@@ -234,35 +224,7 @@ def _samples(store: Store, layout: str) -> dict[tuple[str, str], dict[str, str]]
     return samples
 
 
-def _listed(store: Store) -> dict[tuple[str, str], dict[str, str]]:
-    """Return the same for NYUD_MT, whose lists name the frames of the parts."""
-    files: dict[str, dict[str, str]] = {}
-    for name in store.names:
-        if match := _NYUD_MT.search(name):
-            files.setdefault(match[2], {})[_MODALITY[match[1]]] = name
-
-    lists = {match[1]: name for name in store.names if (match := _LIST.search(name))}
-    samples: dict[tuple[str, str], dict[str, str]] = {}
-    for part in ("train", "val"):
-        if part not in lists:
-            raise UserError(f"nyuv2: gt_sets/{part}.txt is missing in {store.source}")
-        for line in store.read(lists[part]).decode().split():
-            samples[part, f"{part}/{line.zfill(4)}"] = files.get(line, {})
-
-    repeated_frames = sorted(
-        {id.partition("/")[2] for part, id in samples if part == "train"}
-        & {id.partition("/")[2] for part, id in samples if part == "val"}
-    )
-    if repeated_frames:
-        raise UserError(
-            f"nyuv2: gt_sets has frame {repeated_frames[0]} in train.txt and in val.txt; fetch the lists again"
-        )
-    return samples
-
-
 def _layout(store: Store) -> str:
-    if any(_LIST.search(name) for name in store.names):
-        return "nyud_mt"
     if any(_ARRAYS.search(name) for name in store.names):
         return "arrays"
     if any(_PICTURES.search(name) for name in store.names):
@@ -270,6 +232,6 @@ def _layout(store: Store) -> str:
     if any(name.rpartition("/")[2] == mat.LABELED for name in store.names):
         return "mat"
     raise UserError(
-        f"nyuv2: {store.source} has neither train/image/*.jpg or *.npy, nor gt_sets/train.txt, nor {mat.LABELED}; "
-        "pass the folder or zip"
+        f"nyuv2: {store.source} has neither train/image/*.jpg or *.npy, nor {mat.LABELED}; pass the folder or zip, or "
+        "convert another layout as docs/datasets_images.md says"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from mtlscale.config import UserError, knob
 from mtlscale.data.tables.notations import DECIMALS
@@ -17,6 +18,8 @@ from pipelines.contract import Pipeline
 
 class OwnTable(Pipeline):
     """Base of the settings of a user's table."""
+
+    without_floors: ClassVar[tuple[str, ...]] = ()
 
     file: str = knob("", help="the file's name, where the source is a folder with several")
     id: str = knob("", help="column that names the sample; none: the row number")
@@ -76,8 +79,3 @@ class OwnTable(Pipeline):
     def read(self, source: Path) -> TableRead:
         """Return the rows of the file or folder that `locate` returned, texts that are numbers not converted yet."""
         return read_hub_table(self.name, source) if source.is_dir() else read_table(source, self.form)
-
-    def refuse(self, read: TableRead) -> None:
-        """Raise `UserError` for what is to be asked about a file."""
-        if read.questions:
-            raise UserError(read.questions[0])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from mtlscale.config import knob
 from pipelines._tables.inputs import InputColumns
-from pipelines._tables.large_table import large_table
+from pipelines._tables.long_table import MOST_CATEGORIES
 from pipelines._tables.row_splits import RowSplit
 from pipelines._tables.shared_table import SharedTable
-from pipelines._tables.table_parts import is_large, parts_of
+from pipelines._tables.table_rules import TableRules
 from pipelines._tables.targets import check_kinds
-from pipelines.contract import PrepareContext, Prepared
 from pipelines.vectors._own_table import OwnTable
-from pipelines.vectors._task_table import MOST_CATEGORIES
 
 
 class TargetsTable(OwnTable):
@@ -53,15 +50,10 @@ class TargetsTable(OwnTable):
                             most_categories=self.most_categories, buckets=self.buckets,
                             smiles=self.smiles)  # fmt: skip
 
-    def prepared_targets(self, source: Path, context: PrepareContext) -> Prepared:
-        """Return a table with several targets in each row."""
-        shared = SharedTable(
+    def targets_rules(self) -> TableRules:
+        """Return what the columns mean in a table with several targets in each row."""
+        return SharedTable(
             pipeline=self.name, targets=self.targets, separator=self.separator, id=self.id, weight=self.weight,
             split=self.row_split, inputs=self.input_columns, standardise=self.standardise,
             drop_constant=self.constant == "drop", grouped=self.grouped, form=self.form,
         )  # fmt: skip
-        if is_large(source):
-            return large_table(shared, parts_of(source, self.form), context)
-        read = self.read(source)
-        self.refuse(read)
-        return shared.prepared(read.table, read.notes, read.problems, context)

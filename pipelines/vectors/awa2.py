@@ -28,6 +28,7 @@ class AwA2(Pipeline):
     name: ClassVar[str] = "awa2"
     source: ClassVar[str] = "Xian et al., PAMI 2018; as in Zhang & Lee, CIKM 2020, table 2"
     folder: ClassVar[str] = "awa2"
+    without_floors: ClassVar[tuple[str, ...]] = ()
     archives: ClassVar[tuple[str, ...]] = ("AwA2-features.zip",)
     roots: ClassVar[tuple[str, ...]] = (
         "",

@@ -47,7 +47,7 @@ class CensusIncome(NamedTable):
 
     pair: str = knob("income", choices=("income", "education"), help="income or a college degree, each with marriage")
 
-    def chosen_kinds(self) -> Mapping[str, str]:
+    def chosen_kinds(self, table: pa.Table) -> Mapping[str, str]:
         return self.kinds if self.pair == "income" else {"degree": "class", "never_married": "class"}
 
     def table(self, source: Path, problems: Problems) -> tuple[pa.Table, dict[str, Any]]:
@@ -64,8 +64,8 @@ class CensusIncome(NamedTable):
             "never_married": yes_or_no(pc.equal(table["marital"], "Never married")),
             "degree": yes_or_no(pc.is_in(table["education"], pa.array(_degrees(table["education"]), pa.string()))),
         }
-        asked = ("income",) if self.pair == "income" else ("education", "income")
-        table = table.drop_columns([*asked, "marital", "instance_weight"])
+        targets = ("income",) if self.pair == "income" else ("education", "income")
+        table = table.drop_columns([*targets, "marital", "instance_weight"])
         for column, values in answers.items():
             if column != "degree" or self.pair == "education":
                 table = table.append_column(column, values)

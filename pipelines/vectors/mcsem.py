@@ -26,6 +26,7 @@ class MCSEM(Pipeline):
     name: ClassVar[str] = "mcsem"
     source: ClassVar[str] = "Zhang & Lee, CIKM 2020, table 2"
     folder: ClassVar[str] = "mcsem"
+    without_floors: ClassVar[tuple[str, ...]] = ()
     delta: ClassVar[tuple[str, ...]] = ("cross_entropy",)
 
     split: int = knob(0, low=0, help="which random split")

@@ -27,6 +27,7 @@ class MnistMtl(Pipeline):
     name: ClassVar[str] = "mnist_mtl"
     source: ClassVar[str] = "LeCun, Cortes & Burges 1998; as in Zhang & Lee, CIKM 2020, table 2"
     folder: ClassVar[str] = "mnist"
+    without_floors: ClassVar[tuple[str, ...]] = ()
     hub: ClassVar[bool] = True
 
     positives: int = knob(900, low=2, high=7000, help="images of the task's digit")

@@ -76,10 +76,10 @@ def _separator(folder: Path, name: str) -> str:
     path = _file(folder, name)
     text, _ = decoded(f"movielens: {name}", unpacked(f"movielens: {name}", path))
     first_line = text.partition("\n")[0]
-    found = next((mark for mark in "\t|," if mark in first_line), None)
-    if found is None:
+    separator = next((mark for mark in "\t|," if mark in first_line), None)
+    if separator is None:
         raise UserError(f"movielens: {path.name} has no tabs between user, item, rating and time; fetch it again")
-    return found
+    return separator
 
 
 def _unknown(values: pa.ChunkedArray, known: pa.ChunkedArray, column: str) -> list[tuple[str, str]]:

@@ -36,6 +36,7 @@ class Multilabel(Pipeline):
     name: ClassVar[str] = "multilabel"
     source: ClassVar[str] = "Mulan: Elisseeff & Weston 2001 (yeast); Trohidis 2008 (emotions); Pestian 2007 (medical)"
     folder: ClassVar[str] = "multilabel"
+    without_floors: ClassVar[tuple[str, ...]] = ()
     delta: ClassVar[tuple[str, ...]] = ("auroc",)
 
     set: str = knob("yeast", help="yeast, emotions, medical, or the name of other files of this form")

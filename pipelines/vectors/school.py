@@ -28,6 +28,7 @@ class School(Pipeline):
     name: ClassVar[str] = "school"
     source: ClassVar[str] = "Goldstein 1991; Argyriou, Evgeniou & Pontil 2008; three segments: Zhang & Lee, CIKM 2020"
     folder: ClassVar[str] = "school"
+    without_floors: ClassVar[tuple[str, ...]] = ()
     delta: ClassVar[tuple[str, ...]] = ("error", "rmse")
     archives: ClassVar[tuple[str, ...]] = (FILE,)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from mtlscale.config import UserError
-from pipelines._tables.table_parts import LARGE
+from pipelines._tables.prepared_table import prepared_table
+from pipelines._tables.table_parts import LARGE, WholeTable, is_large, parts_of
 from pipelines.contract import PrepareContext, Prepared
 from pipelines.vectors._own_table import OwnTable
 from pipelines.vectors._targets_table import TargetsTable
@@ -59,4 +60,10 @@ class TableFile(TaskColumnTable, TargetsTable):
 
     def prepare(self, source: Path | None, context: PrepareContext) -> Prepared:
         assert source is not None
-        return (self.prepared_targets if self.targets else self.prepared_tasks)(source, context)
+        rules = self.targets_rules() if self.targets else self.task_rules(source)
+        if is_large(source):
+            return prepared_table(rules, parts_of(source, self.form), context, {}, [])
+        read = self.read(source)
+        if read.questions:
+            raise UserError(read.questions[0])
+        return prepared_table(rules, WholeTable(read.table, self.form), context, read.notes, read.problems)

@@ -45,7 +45,7 @@ def build(name: str, encoder: str, **options: Any) -> Any:
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_at_first_it_is_hard_sharing(encoder: str) -> None:
-    given, one, other = batch(encoder), build("aligned", encoder, freeze_shared=False), build("hps", encoder)
+    given, one, other = batch(encoder), build("aligned", encoder, together=True), build("hps", encoder)
     for task, expected in other(given).predictions.items():
         torch.testing.assert_close(one(given).predictions[task], expected)
 
@@ -78,7 +78,7 @@ def test_a_rotation_of_a_task_is_undone() -> None:
     reaches the loss of the first for both."""
     torch.manual_seed(0)
     turn = torch.linalg.qr(torch.randn(6, 6))[0]
-    model = build("aligned", "mlp", freeze_shared=False)
+    model = build("aligned", "mlp", together=True)
     given = batch("mlp")
     with torch.no_grad():
         wanted = model(given).predictions["a"]
@@ -92,9 +92,9 @@ def test_an_encoder_without_embeddings_is_refused() -> None:
     tasks = (Task(name="a", loss="bce", outputs=1, metrics=("error",)),)
     of = TaskSuite(name="images", tasks=tasks, inputs="shared", input_kind="image", input_shape=(3, 8, 8))
     recipe = components.build("encoders", "resnet18", {"width": 2, "stem": "small"})
-    for freeze in (True, False):
+    for together in (True, False):
         with pytest.raises(UserError, match="has no layer of them"):
-            components.build("architectures", "aligned", {"freeze_shared": freeze}).build(
+            components.build("architectures", "aligned", {"together": together}).build(
                 of, lambda: recipe.build(of), 0.0
             )
 
@@ -102,7 +102,7 @@ def test_an_encoder_without_embeddings_is_refused() -> None:
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_it_measures_how_alike_embeddings_are_before_and_after(encoder: str) -> None:
     """Of all training samples, in whatever batches they come; tokens without padding, samples without a label not."""
-    model, batches = build("aligned", encoder, freeze_shared=False).eval(), [batch(encoder), batch(encoder)]
+    model, batches = build("aligned", encoder, together=True).eval(), [batch(encoder), batch(encoder)]
     for number, given in enumerate(batches):
         given.samples.targets["b"][number:3] = MISSING_CLASS
         if encoder != "mlp":
@@ -139,7 +139,7 @@ def test_it_measures_how_alike_embeddings_are_before_and_after(encoder: str) -> 
 
 
 def test_without_turning_heads_alone_learn() -> None:
-    model = build("aligned", "mlp", freeze_shared=False, turning=False)
+    model = build("aligned", "mlp", together=True, turning=False)
     assert not any(turn.requires_grad for turn in model.alignments)
     sum(p.sum() for p in model(batch("mlp")).predictions.values()).backward()
     assert all(turn.grad is None for turn in model.alignments)
@@ -159,11 +159,38 @@ def test_with_a_source_task_the_encoder_learns_from_it_alone() -> None:
     assert all(p.grad is not None for p in model.shared_parameters())
 
 
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("turning", [True, False])
+def test_each_task_tunes_the_whole_of_a_copy(encoder: str, turning: bool) -> None:
+    """It begins as the network that the source has trained; a task's loss moves all of its copy, and no other's."""
+    recipe, of = components.build("encoders", encoder, ENCODERS[encoder]), suite(encoder)
+    options = {"source_task": "b", "freeze_shared": False, "turning": turning}
+    architecture = components.build("architectures", "aligned", options)
+    first, given = build("aligned", encoder, **options), batch(encoder)
+    model = architecture.build_next("alignment", first.phase_output(), of, lambda: recipe.build(of), 0.0)
+    assert [phase.name for phase in architecture.phases()] == ["shared", "alignment"]
+    for task, expected in first.eval()(given).predictions.items():
+        torch.testing.assert_close(model.eval()(given).predictions[task], expected)
+
+    assert not model.shared_parameters() and model.independent
+    own = {task: {id(p) for p in model.task_parameters(task)} for task in TASKS}
+    assert not own["a"] & own["b"] and set.union(*own.values()) == {id(p) for p in model.parameters()}
+    model.train()(given).predictions["b"].sum().backward()
+    moved = {id(p) for p in model.parameters() if p.grad is not None}
+    still = set() if turning else {id(p) for p in model.alignments}
+    assert moved == own["b"] - still
+    with torch.no_grad():
+        model.after_training(iter([given]), lambda tensor: tensor)
+    assert set(model.structure()["covariance_similarity"]) == {"before", "after"}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"source_task": "bb"}, "source_task 'bb' is none of two: did you mean b"),
-        ({"source_task": "b", "freeze_shared": False}, "comes with a shared module that stays as it is"),
+        ({"freeze_shared": False}, "freeze_shared: false tunes what source_task has trained; name that task, or set"),
+        ({"source_task": "b", "together": True}, "together is one phase for all tasks; drop source_task and align"),
+        ({"align_epochs": 5, "together": True}, "together is one phase for all tasks; drop source_task and align"),
     ],
 )
 def test_a_source_task_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:

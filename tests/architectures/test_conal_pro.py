@@ -27,10 +27,10 @@ def _exactly() -> Any:
     torch.set_default_dtype(torch.float32)
 
 
-def of_round(encoder: str, round: int = 1, found: PhaseOutput | None = None) -> RoundModule:
+def of_round(encoder: str, round: int = 1, found: PhaseOutput | None = None, left: str = "train") -> RoundModule:
     torch.manual_seed(round)
     recipe, of = components.build("encoders", encoder, ENCODERS[encoder]), suite(encoder)
-    model = RoundModule(of, lambda: recipe.build(of), 0.0, "conal_pro", round, found)
+    model = RoundModule(of, lambda: recipe.build(of), 0.0, "conal_pro", round, found, left)
     if found is None:
         with torch.no_grad():
             for parameter in model.encoders.parameters():
@@ -99,6 +99,31 @@ def test_parameters_are_shared_or_of_the_task_whose_loss_moves_them(encoder: str
         assert all((moved[id(p)] > 1) == (id(p) in shared) for p in named.values())
         asked = len(model.encoder_of("trunk").stages) - round
         assert model.shared_modules() == [list(model.encoder_of("trunk").stages[asked].parameters())]
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "resnet18"])
+def test_tasks_that_left_rest(encoder: str) -> None:
+    """They predict what they would, but move nothing: no weight is theirs to move, and their gradients are none."""
+    given = exact(encoder)
+    found = decide(of_round(encoder), a=-1.0, b=1.0, c=-1.0)
+    model, training = (of_round(encoder, 2, found, left) for left in ("rest", "train"))
+    torch.testing.assert_close(predictions(model, given), predictions(training, given), rtol=0, atol=0)
+
+    weights = model.groups()["weights"]
+    assert not {id(p) for p in weights} & {id(p) for p in model.heads[1].parameters()}
+    grads = {}
+    for task in TASKS:
+        loss = model(given).predictions[task].square().sum()
+        grads[task] = [g for g in torch.autograd.grad(loss, weights, allow_unused=True) if g is not None]
+    assert grads["a"] and grads["c"] and not grads["b"]
+    moved = {id(p) for p in training.groups()["weights"]}
+    assert {id(p) for p in training.heads[1].parameters()} <= moved
+
+    # Nothing that a resting task alone reads is moved; the stage in question is.
+    users = model.users
+    alone = [p for key, tasks in users.items() if tasks == {1} for p in model.of_stage(*key)]
+    assert alone and not {id(p) for p in alone} & {id(p) for p in weights}
+    assert {id(p) for p in model.shared_modules()[0]} <= {id(p) for p in weights}
 
 
 def test_a_round_runs_what_it_needs_once() -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtlscale.architectures import EpochView
 from mtlscale.architectures.hard.dmtrl import truncated_hosvd
 from mtlscale.data import Batch
 
@@ -49,9 +50,9 @@ def test_ranks_are_the_smallest_that_reach_the_error_in_their_mode(error: float)
 def test_factorising_keeps_the_function_but_for_the_error(build: Build, batch: MakeBatch) -> None:
     model = build("dmtrl", warmup=2, top=4, error=0.0)
     before = model(batch()).predictions
-    model.on_epoch_end(1)
+    model.on_epoch_end(EpochView(1))
     assert not model.factorised
-    model.on_epoch_end(2)
+    model.on_epoch_end(EpochView(2))
     assert model.factorised
     for task, prediction in model(batch()).predictions.items():
         torch.testing.assert_close(prediction, before[task], rtol=1e-10, atol=1e-12)
@@ -70,7 +71,7 @@ def test_before_the_factorisation_it_is_shared_bottom(build: Build, batch: MakeB
 
 def test_what_the_truncation_cut_off_stays_zero_in_training(build: Build, batch: MakeBatch) -> None:
     model = build("dmtrl", warmup=1, top=4, error=0.5)
-    model.on_epoch_end(1)
+    model.on_epoch_end(EpochView(1))
     before = ranks(model.core.detach())
     assert before[1] < 5 and before[2] <= 4
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
@@ -85,7 +86,7 @@ def test_what_the_truncation_cut_off_stays_zero_in_training(build: Build, batch:
 
 def test_the_state_says_whether_it_is_factorised(build: Build, batch: MakeBatch) -> None:
     model, fresh = build("dmtrl", warmup=1), build("dmtrl", warmup=1, seed=1)
-    model.on_epoch_end(1)
+    model.on_epoch_end(EpochView(1))
     fresh.load_state_dict(model.state_dict())
     assert fresh.factorised
     assert torch.equal(fresh(batch()).predictions["a"], model(batch()).predictions["a"])

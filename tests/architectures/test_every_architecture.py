@@ -11,17 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
-from mtlscale.architectures import (
-    DiscardsSteps,
-    EndsEpochs,
-    ExtraParameters,
-    FitsData,
-    MultiTaskModule,
-    Penalised,
-    SelectsByLoss,
-    UpdatesItself,
-    capability,
-)
+from mtlscale.architectures import Hooks, MultiTaskModule
 from mtlscale.config.registry import components
 from mtlscale.data import Batch, Outputs
 
@@ -171,8 +161,8 @@ def test_dropout_reaches_the_tops(name: str, suite: Any, batch: MakeBatch) -> No
 @every
 def test_batchable_are_those_that_an_optimiser_alone_moves(name: str, options: dict[str, Any], build: Build) -> None:
     model = build(name, **options)
-    moving = (FitsData, UpdatesItself, EndsEpochs, DiscardsSteps, ExtraParameters, SelectsByLoss, Penalised)
-    plain = type(model).traces is MultiTaskModule.traces and all(capability(model, kind) is None for kind in moving)
+    moving = (*(name for name in vars(Hooks) if not name.startswith("_")), "extra_parameter_count", "traces")
+    plain = all(getattr(type(model), name) is getattr(MultiTaskModule, name) for name in moving)
     buffers = [key for key, _ in model.named_buffers() if not key.endswith(CONSTANT)]
     at_once = len(components.build("architectures", name, options).phases_for(2)) == 1
     assert components.component("architectures", name).batchable == (plain and at_once and not buffers)

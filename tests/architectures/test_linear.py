@@ -85,6 +85,28 @@ def test_few_labels_are_better_learned_together_with_an_indicator_of_the_task() 
     assert np.mean(right) > 0.9
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_of_many_tasks_some_choose_and_all_are_fitted(alike: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that are alike are fitted together; each is fitted as it would be if all had chosen."""
+    rows = RNG.normal(size=(60, 8))
+    tasks, weights = {}, RNG.normal(size=(30, 8)) * (0.0 if alike else 1.0) + RNG.normal(size=8)
+    labels = {}
+    for number in range(30):
+        name = f"t{number}"
+        tasks[name] = Task(name=name, loss="bce", outputs=1, metrics=("error",))
+        labels[name] = (rows @ weights[number] + RNG.normal(size=60) > 0).astype(float)[:, None]
+    train_, val = ({name: Examples(rows[part], values[part]) for name, values in labels.items()}
+                   for part in (slice(6 if alike else 40), slice(40, None)))  # fmt: skip
+    of_all = fit(tasks, train_, val, (1.0,))
+    monkeypatch.setattr(_regressions, "_MANY", 5)
+    _regressions._last_fits.clear()
+    of_some = fit(tasks, train_, val, (1.0,))
+    assert alike == np.array_equal(of_some["t0"].weights, of_some["t7"].weights)
+    for name, linear in of_all.items():
+        assert np.array_equal(linear.weights, of_some[name].weights)
+        assert np.array_equal(linear.offsets, of_some[name].offsets)
+
+
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     return load_prepared(prepare("digits", {}, None, tmp_path_factory.mktemp("home")))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mtlscale.architectures import EpochView
 from mtlscale.architectures.crossing._edges import Edge, entropy, every_edge, joint
 from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.config.registry import components
@@ -120,7 +121,7 @@ def test_the_entropy_term_is_that_of_coins_and_grows_with_the_epochs() -> None:
     assert gradient.isfinite().all() and gradient[1] > 0 > gradient[3] and gradient[2] == 0
     model = build("mtl_nas", entropy=0.5)
     assert model.penalty().item() == 0
-    model.on_epoch_end(4)
+    model.on_epoch_end(EpochView(4))
     assert model.penalty().item() == pytest.approx(2.0 * torch.tensor(2.0).log().item())
 
 

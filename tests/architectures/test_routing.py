@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from staged import ENCODERS, batch, suite
 from torch import Tensor, nn
 
+from mtlscale.architectures import EpochView
 from mtlscale.architectures.branching._costs import expected_groups, stage_flops
 from mtlscale.architectures.branching._routing import RoutedModule
 from mtlscale.architectures.trees import BranchedModule, Tree
@@ -164,7 +165,7 @@ def test_noise_is_of_the_step_alone_and_travels_in_the_state(name: str) -> None:
     torch.manual_seed(7)
     other.after_step(0.1, lambda tensor: tensor)
     assert torch.equal(one.noise, other.noise) and not torch.equal(one.noise, first)
-    one.on_epoch_end(1)
+    one.on_epoch_end(EpochView(1))
     third = build(name, seed=5)
     third.seed = one.seed
     third.load_state_dict(one.state_dict())
@@ -200,7 +201,7 @@ def test_ltb_cools_exponentially_over_the_search() -> None:
     model = build("ltb", search_epochs=5, temperature=2.0, temperature_end=0.125)
     found = [float(model.temperature)]
     for epoch in range(1, 6):
-        model.on_epoch_end(epoch)
+        model.on_epoch_end(EpochView(epoch))
         found.append(float(model.temperature))
     assert found == pytest.approx([2.0, 1.0, 0.5, 0.25, 0.125, 0.125])
 
@@ -309,7 +310,7 @@ def test_bmtas_cools_linearly_after_the_warm_up() -> None:
     model = build("bmtas", search_epochs=5, warmup=0.2, temperature=5.0, temperature_end=0.5)
     found = [float(model.temperature)]
     for epoch in range(1, 6):
-        model.on_epoch_end(epoch)
+        model.on_epoch_end(EpochView(epoch))
         found.append(float(model.temperature))
     assert found == pytest.approx([5.0, 5.0, 3.5, 2.0, 0.5, 0.5])
 

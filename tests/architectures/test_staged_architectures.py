@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtlscale.architectures import EpochView
 from mtlscale.architectures.hard.maxroam import roam
 from mtlscale.architectures.hard.rotograd import RotoGradModule, orthogonal, scaled, turned
 from mtlscale.architectures.hard.tsn import normalised
@@ -61,6 +62,7 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("rotograd", "deeplab_resnet18", {"channels": 5}),
     ("tsn", "deeplab_resnet18", {"decoder": "head", "code": 4, "top": 5}),
     ("tsn", "resnet18", {"decoder": "head", "code": 4, "top": 5}),
+    ("hps_plus", "deeplab_resnet18", {"blocks": 1, "after": 4}),
 ]
 EVERY = [(name, encoder, OPTIONS[name]) for name in OPTIONS for encoder in ENCODERS] + MORE
 IDS = ["-".join([name, encoder, *map(str, options)]) for name, encoder, options in EVERY]
@@ -283,11 +285,11 @@ def test_every_channel_of_maxroam_meets_every_task() -> None:
     assert set(mask.unique().tolist()) == {0.0, 1.0} and (mask.sum(0) == 1).all()
     for epoch in (1, 2):
         assert model.met_2.sum(0).tolist() == [epoch] * 4
-        model.on_epoch_end(epoch)
+        model.on_epoch_end(EpochView(epoch))
         assert (model.masks_2.sum(0) == 1).all()
     assert (model.met_2 == 1).all()
     settled = model.masks_2.clone()
-    model.on_epoch_end(3)
+    model.on_epoch_end(EpochView(3))
     assert torch.equal(model.masks_2, settled)
 
 
@@ -445,3 +447,18 @@ def test_rotograd_needs_one_input_for_all_tasks() -> None:
     of = TaskSuite(name="two", tasks=tasks, inputs="per_task", input_kind="vector", input_shape=(2,))
     with pytest.raises(UserError, match="two has inputs of its own per task"):
         components.build("architectures", "rotograd").build(of, lambda: Passing(2), 0.0)
+
+
+@pytest.mark.parametrize("name", ["hps_plus", "conal_plus"])
+def test_extra_blocks_are_in_the_stage_that_is_named(name: str) -> None:
+    """The fourth module of five is half as wide as the last, so a block of it has about a quarter of the parameters."""
+    sizes = {}
+    for after in (None, 4, 5):
+        encoder = build(name, "resnet18", blocks=3, after=after)
+        stages = (encoder.encoder if name == "hps_plus" else encoder.shared).stages
+        sizes[after] = [sum(p.numel() for p in stage.parameters()) for stage in stages]
+    plain = build("hps", "resnet18").encoder.stages
+    extra = [s - sum(p.numel() for p in stage.parameters()) for s, stage in zip(sizes[4], plain, strict=True)]
+    assert sizes[None] == sizes[5] and [size > 0 for size in extra] == [False, False, False, True, False]
+    with pytest.raises(UserError, match=rf"{name}: after = 6 is outside 1\.\.5, the stages of this encoder"):
+        build(name, "resnet18", after=6)

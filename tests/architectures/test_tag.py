@@ -77,7 +77,7 @@ def test_one_group_is_hard_sharing_and_groups_of_one_are_single_tasks(encoder: s
 
 def test_affinities_are_means_of_what_was_measured() -> None:
     model = build("tag", "mlp", every=7)
-    assert model.affinity_every == 7 and model.traces() == {"affinity": [[None] * 3] * 3}
+    assert model.every == 7 and model.traces() == {"affinity": [[None] * 3] * 3}
     model.add_affinity(torch.tensor([[1.0, 0.5, math.nan], [0.1, 1.0, math.nan], [math.nan] * 3]))
     model.add_affinity(torch.tensor([[0.0, 0.7, -0.2], [math.inf, 1.0, -math.inf], [0.4, 0.2, 0.5]]))
     other = build("tag", "mlp")

@@ -1,5 +1,7 @@
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.hard.tomato import TomatoModule
-from mtlscale.config import TaskSuite, UserError
+from mtlscale.config import TaskSuite, UserError, load_experiment
 from mtlscale.config.registry import components
+from mtlscale.config.search.trials import trials
 from mtlscale.data import Batch
 
 Build = Callable[..., Any]
@@ -87,6 +90,51 @@ def test_tasks_of_different_size_need_a_task_layer(suite: TaskSuite) -> None:
         with pytest.raises(UserError, match="predictions of one size, but a has 2 and b 4"):
             components.build("architectures", name, options).build(uneven, lambda: encoder.build(uneven), 0.0)
     components.build("architectures", "tomato").build(uneven, lambda: encoder.build(uneven), 0.0)
+
+
+@pytest.mark.parametrize(("m", "options"), [(1, {}), (2, {"layers": 2, "task_layer": False})])
+def test_m_is_that_of_the_paper(m: int, options: dict[str, Any], build: Build, batch: MakeBatch) -> None:
+    torch.manual_seed(0)
+    ours = build("tomato", topics=3, **options)
+    torch.manual_seed(0)
+    printed = build("tomato", topics=3, m=m)
+    for task, expected in ours(batch()).predictions.items():
+        assert torch.equal(printed(batch()).predictions[task], expected)
+
+
+def test_m_beside_what_it_says_is_refused(tmp_path: Path) -> None:
+    """Alone, and as a point of a grid."""
+    for options in ({"layers": 2}, {"task_layer": False}):
+        with pytest.raises(UserError, match="m = 2 says layers and task_layer; drop these two, or m"):
+            components.build("architectures", "tomato", {"m": 2, **options})
+    file = tmp_path / "grid.yaml"
+    file.write_text("""
+name: grid
+datasets: [digits]
+methods: [{name: tomato_el, architecture: {name: tomato, layers: 2}}]
+seeds: [0]
+model: {encoder: mlp}
+training: {optimizer: sgd}
+search: {algorithm: grid, budget: 2, space: {}, methods: {tomato_el: {architecture.m: [1, 2]}}}
+""")
+    with pytest.raises(UserError, match="m = 1 says layers and task_layer; drop these two, or m"):
+        load_experiment(file)
+
+
+@pytest.mark.parametrize("name", ["tomato_table3_full", "tomato_table4_full"])
+def test_the_whole_grid_is_the_papers(name: str) -> None:
+    """Points for each: 4 rates, 2 x 2 decays, 4 of λ0, 5 widths of tops; TOMATO: 5 topics, 2 layers, 6 of λ."""
+    experiment = load_experiment(name)
+    assert experiment.search is not None
+    dataset = experiment.datasets[0].label
+    points = {
+        run.method: trials(experiment.search, run)
+        for run in experiment.bases(defaultdict(lambda: "f00d"))
+        if run.method in ("separate", "tomato_el") and run.dataset == dataset
+    }
+    assert {label: len(found) for label, found in points.items()} == {"separate": 320, "tomato_el": 19200}
+    decays = {run.spec["training"]["weight_decay"] for run in points["separate"]}
+    assert decays == {0, 0.02, 0.2, 2}  # twice λ0, whose penalty has no factor of a half
 
 
 @pytest.mark.parametrize("topics", [0, -1])

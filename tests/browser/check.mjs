@@ -36,9 +36,9 @@ async function interactive(page) {
 
 // Figures that are drawn, and the places for them; on a busy machine figures take their time.
 async function drawn(page) {
-  const all = () => document.querySelectorAll(".js-plotly-plot").length === document.querySelectorAll(".plot").length;
+  const all = () => document.querySelectorAll(".plot svg.marks").length === document.querySelectorAll(".plot").length;
   await page.waitForFunction(all, { timeout: 60000 }).catch(() => {});
-  return page.evaluate(() => [document.querySelectorAll(".js-plotly-plot").length, document.querySelectorAll(".plot").length]);
+  return page.evaluate(() => [document.querySelectorAll(".plot svg.marks").length, document.querySelectorAll(".plot").length]);
 }
 
 async function unfold(page) {
@@ -112,7 +112,7 @@ async function filtered(page) {
   await settled(page);
   const left = await page.evaluate(() => {
     const rows = [...document.querySelector("table").tBodies[0].rows].filter((row) => row.offsetParent);
-    const ticks = [...document.querySelectorAll(".plot .yaxislayer-above .ytick")].map((tick) => tick.textContent);
+    const ticks = [...document.querySelectorAll(".plot .role-axis-label text")].map((tick) => tick.textContent);
     return { rows: rows.map((row) => row.dataset.method), ticks, told: document.querySelector("output").textContent };
   });
   await page.evaluate(() => { const box = document.getElementById("filter"); box.value = ""; box.dispatchEvent(new Event("input")); });

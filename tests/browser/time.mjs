@@ -23,7 +23,7 @@ const opened = await page.evaluate(async () => {
   if (!fold) return 0;
   fold.open = true;
   fold.scrollIntoView({ behavior: "instant" });
-  while (!fold.querySelector(".js-plotly-plot .main-svg")) await new Promise((done) => setTimeout(done, 20));
+  while (!fold.querySelector(".plot svg.marks")) await new Promise((done) => setTimeout(done, 20));
   return performance.now() - before;
 });
 const height = await page.evaluate(() => document.documentElement.scrollHeight);

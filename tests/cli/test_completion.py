@@ -12,7 +12,7 @@ import pytest
 
 from mtlscale.config import names, shipped
 
-HEAVY = ("torch", "ray", "mlflow", "torchvision", "pandas", "numpy", "scipy", "matplotlib", "pyarrow")
+HEAVY = ("torch", "ray", "mlflow", "torchvision", "pandas", "numpy", "scipy", "vl_convert", "pyarrow")
 
 
 # Imports are what a process of this takes longest for: each answer is of a fork of one that has the command line's.

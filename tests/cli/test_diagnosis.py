@@ -37,8 +37,9 @@ def test_digits_from_nothing_to_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     text = (tmp_path / "found" / "diagnosis.html").read_text()
     figures = re.findall(r'<script type="application/json" data-for="(figure-\d)">(.*?)</script>', text)
     assert [name for name, _ in figures] == [f"figure-{place}" for place in range(5)]
-    tree, first = (json.loads(figure)["data"] for _, figure in figures[:2])
-    assert len(tree) == 9 and first[0]["type"] == "heatmap" and len(first[0]["z"]) == 10
+    tree, first = (json.loads(figure)["concat"][0]["layer"] for _, figure in figures[:2])
+    joints = {point["line"] for part in tree if part["mark"]["type"] == "line" for point in part["data"]["values"]}
+    assert len(joints) == 9 and first[0]["mark"]["type"] == "rect" and len(first[0]["data"]["values"]) == 10 * 10
     assert not re.search(r'(src|href)="http', text.split("<footer>")[0])
     trial = load_experiment(tmp_path / "found" / "groups.yaml")
     assert [method.label for method in trial.methods][:3] == ["stl", "everything", "groups"]

@@ -85,7 +85,13 @@ def test_the_written_file_runs_on_what_was_shown(wine: Path) -> None:
         "inspect", "wine.csv", "--write", "mine.yaml"
     )
     assert mtlscale("inspect", "wine.csv", "--targets", "grower", "--write", "mine.yaml", "--force").code == 0
-    assert [m.label for m in load_experiment(Path("mine.yaml")).methods] == ["stl", "constant", "linear"]
+    assert [m.label for m in load_experiment(Path("mine.yaml")).methods] == [
+        "stl",
+        "constant",
+        "linear",
+        "forest",
+        "boosting",
+    ]
 
 
 def test_a_column_of_many_categories_gets_vectors(wine: Path) -> None:
@@ -94,6 +100,15 @@ def test_a_column_of_many_categories_gets_vectors(wine: Path) -> None:
     done = mtlscale("inspect", "wine.csv", "--targets", "grower,alcohol", "--write", "ids.yaml")
     assert done.code == 0 and "110" in lines(done.stdout)["user"], done.stdout
     assert load_experiment(Path("ids.yaml")).model.encoder.name == "embedding_mlp"
+
+
+def test_of_many_targets_no_trees_are_grown(wine: Path) -> None:
+    many = {f"T{number}": frame()["alcohol"] * number for number in range(1, 102)}
+    pd.concat([frame(), pd.DataFrame(many)], axis=1).to_csv("wine.csv", index=False)
+    for targets, trees in (("T*", []), ("T1,T2", ["forest", "boosting"])):
+        done = mtlscale("inspect", "wine.csv", "--targets", targets, "--write", "many.yaml", "--force")
+        assert done.code == 0, done.stderr
+        assert list(load_experiment(Path("many.yaml")).floors) == ["constant", "linear", *trees]
 
 
 def test_options_go_into_the_file_and_change_the_split(wine: Path) -> None:

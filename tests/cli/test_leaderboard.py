@@ -236,7 +236,7 @@ def test_the_leaderboard_from_mlflow_alone_is_that_of_the_ledger(
 DRAW = """
 import base64, fcntl, json, os, pty, struct, sys, termios
 import pandas, scipy.stats, mtlscale.cli, mtlscale.execution.planning.plan
-import mtlscale.report.writing.leaderboard_formats, mtlscale.report.overall.multi_dataset
+import mtlscale.report.rendered, mtlscale.report.overall.multi_dataset
 import mtlscale.report.formats.terminal
 
 for line in sys.stdin:

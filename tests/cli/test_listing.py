@@ -11,7 +11,7 @@ from command import mtlscale, refused
 from rich.cells import cell_len
 
 from mtlscale.config import Experiment, ResourceSpec, TrainingSpec, component, names, shipped
-from mtlscale.metrics import METRICS
+from mtlscale.metrics import all_metrics
 
 UNEVEN = Path(__file__).parents[1] / "plugins" / "uneven.py"
 METRIC = '''
@@ -22,7 +22,7 @@ class Mine(Metric):
     name = "own_metric"
     higher_is_better = True
     losses = ("bce",)
-    def accumulator(self, task):
+    def sums(self, task, prediction, target):
         raise NotImplementedError
 '''
 BALANCER = '''
@@ -50,7 +50,7 @@ def test_nothing_is_cut(what: str, columns: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", str(columns))
     done = mtlscale("list", what)
     assert done.code == 0 and max(map(cell_len, done.stdout.splitlines())) <= columns
-    known = {"metrics": list(METRICS), "experiments": list(shipped())}
+    known = {"metrics": list(all_metrics()), "experiments": list(shipped())}
     words = set(done.stdout.split())
     for kind in ("architectures", "balancers", "objectives") if what == "methods" else (what,):
         for name in known.get(kind) or names(kind, plugins=False):
@@ -79,7 +79,7 @@ def test_one_component_is_shown_whole(tmp_path: Path) -> None:
         assert text in done.stdout, text
     whole = mtlscale("list", "balancers", "getmtl").stdout
     assert all(text in whole for text in ("eps", "0.025", "(0, 1]", "Chai et al., ACL 2023", "relative"))
-    assert "right labels among those present" in mtlscale("list", "metrics", "accuracy").stdout
+    assert "Right labels among those present" in mtlscale("list", "metrics", "accuracy").stdout
     assert mtlscale("list", "experiments", "quickstart").stdout == shipped()["quickstart"].read_text()
     assert "did you mean getmtl" in refused("list", "balancers", "getmlt")
 

@@ -92,13 +92,23 @@ def test_the_code_of_every_helper_is_in_the_run_id(
     assert set(run_ids(path)).isdisjoint(before)
 
 
-def test_a_helper_that_changes_is_read_anew(plugin: Path) -> None:
+@pytest.mark.parametrize(
+    "name, text",
+    [("deeper.py", "HALF = {}\n"), ("tools/parts.py", "def same(x):\n    return {} * 2 * x\n"), ("halved.py", None)],
+)
+def test_a_file_that_changes_within_a_second_and_keeps_its_length_is_read_anew(
+    name: str, text: str | None, plugin: Path
+) -> None:
     import torch
 
-    for text, expected in (("0.5", 0.5), ("0.25", 0.25)):
-        (plugin.parent / "deeper.py").write_text(f"HALF = {text}\n")
+    file = plugin.parent / name
+    text = text or PLUGIN.format(name="halved").replace("factor()", "{} * 2 * factor()")
+    for factor in (0.5, 0.7):
+        file.write_text(text.format(factor))
+        os.utime(file, (1e9, 1e9))
         load_plugin(plugin)
-        assert components.build("balancers", "halved")(torch.ones(1), None, {})[0].tolist() == [expected]
+        [weight] = components.build("balancers", "halved")(torch.ones(1), None, {})[0].tolist()
+        assert weight == pytest.approx(factor if name == "deeper.py" else factor * 2 * 0.5)
 
 
 def test_a_plugin_without_helpers_keeps_its_hash(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def test_a_balancer_of_an_installed_package_is_trained_and_counts_by_its_code(tm
         ({"one": (BALANCER.format(name="mgda"), "")}, "mgda is a shipped balancer; give yours another name"),
         ({"one": ("EXTENDS = {}", "one.methods"), "two": ("EXTENDS = {'evaluators': []}", "two.methods")},
          "two.methods: unknown extension point 'evaluators'; did you mean evaluator?"),
+        ({"one": ("EXTENDS = {'sink': ['one.methods']}", "one.methods")},
+         "one.methods: EXTENDS['sink'] should be a list of \"package.module:function\""),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_package_is_said_in_a_line(

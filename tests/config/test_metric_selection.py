@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from mtlscale.config import Experiment, UserError, load_experiment, load_plugin
+from mtlscale.config import MISSING_CLASS, Experiment, Task, UserError, load_experiment, load_plugin
 from mtlscale.data import PreparedData, load_prepared
 from mtlscale.data.readers.prepared import read_manifest
 from mtlscale.execution.finding.own_board import own_board
 from mtlscale.execution.planning.plan import Datasets, make_plan
 from mtlscale.execution.preparing.prepare import prepare
+from mtlscale.metrics import TaskMetrics, pooled, resampled
 from mtlscale.records import Home, Ledger
 from mtlscale.report.results import Results
 from mtlscale.training import train
@@ -23,18 +25,7 @@ METRIC = '''\
 """{text}"""
 import torch
 {code}
-from mtlscale.metrics import Metric, SumsAccumulator, over_workers
-
-
-class Hits(SumsAccumulator):
-    def __init__(self, task):
-        super().__init__(1)
-
-    def update(self, prediction, target):
-        self.sums += (prediction.argmax(-1) == target).sum()
-
-    def compute(self):
-        return over_workers(self.sums).item()
+from mtlscale.metrics import Metric
 
 
 class Own(Metric):
@@ -44,15 +35,15 @@ class Own(Metric):
     {direction}
     losses = {losses}
 
-    def accumulator(self, task):
-        return Hits(task)
+    def sums(self, task, prediction, target):
+        return (prediction.argmax(-1) == target).sum(){then}
 '''
 
 
 def metric(folder: Path, name: str = "hits", text: str = "", losses: str = "('cross_entropy',)", **lines: str) -> Path:
-    direction = lines.get("direction", "higher_is_better = True")
+    parts = {"direction": "higher_is_better = True", "code": "", "then": "", **lines}
     path = folder / "own_metric.py"
-    path.write_text(METRIC.format(name=name, text=text, losses=losses, direction=direction, code=lines.get("code", "")))
+    path.write_text(METRIC.format(name=name, text=text, losses=losses, **parts))
     return path
 
 
@@ -162,12 +153,43 @@ def test_data_that_name_an_edited_metric_are_other_data_to_a_run(tmp_path: Path,
         ({"losses": "()"}, "metric hits: losses is a tuple of some of cross_entropy, soft_cross_entropy"),
         ({"losses": "('hinge',)"}, "metric hits: losses is a tuple of some of"),
         ({"direction": "pass"}, "metric hits: higher_is_better is not said; set it to True or False"),
+        (
+            {"code": "from mtlscale.config import knob", "direction": "higher_is_better = True\n    top = knob(1)"},
+            "metric hits: a metric has no settings; make each a class attribute",
+        ),
     ],
 )
 def test_a_metric_that_is_none(lines: dict[str, str], said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said) as found:
         load_plugin(metric(tmp_path, **lines))
     assert "\n" not in str(found.value)
+
+
+def test_a_metric_that_pools_nothing(tmp_path: Path) -> None:
+    path = metric(tmp_path)
+    path.write_text(path.read_text().replace("def sums", "def total"))
+    with pytest.raises(UserError, match=r"metric hits pools nothing; define sums\(self, task, prediction, target\)"):
+        load_plugin(path)
+
+
+def test_a_value_that_is_infinite_is_told_in_one_line(tmp_path: Path) -> None:
+    load_plugin(metric(tmp_path, name="endless", then=" / 0"))
+    measured = TaskMetrics(Task(name="a", loss="cross_entropy", outputs=2, metrics=("endless",)))
+    measured.update(torch.eye(2), torch.arange(2))
+    with pytest.raises(UserError, match=r"^own_metric.py: metric endless of task a is inf; return a finite number"):
+        measured.compute()
+
+
+def test_a_mean_of_ones_own_is_computed_like_a_shipped_one(tmp_path: Path) -> None:
+    path = metric(tmp_path, name="own_error")
+    text = path.read_text().replace("Metric", "Mean").replace("def sums", "def values")
+    path.write_text(text.replace("(prediction.argmax(-1) == target).sum()", "prediction.argmax(-1) != target"))
+    load_plugin(path)
+    task = Task(name="a", loss="cross_entropy", outputs=2, metrics=("own_error", "error"))
+    measured = TaskMetrics(task)
+    measured.update(torch.eye(2)[[0, 0, 1]], torch.tensor([0, 1, MISSING_CLASS]))
+    values = measured.compute()
+    assert values["own_error"] == values["error"] / 100 == 0.5 and pooled(task) and resampled(task)
 
 
 def test_a_report_is_written_anew_where_what_enters_delta_changed(
@@ -181,7 +203,7 @@ def test_a_report_is_written_anew_where_what_enters_delta_changed(
         chosen = experiment.model_copy(update=fields)
         return Results(chosen, records, tmp_path).write_report()["markdown"].read_text()
 
-    assert "Δ and η over accuracy, mse against stl" in legend()
-    assert "Δ and η over mse against stl" in legend(delta=("mse",))
+    assert "Δ, η: accuracy, mse relative to stl" in legend()
+    assert "Δ, η: mse relative to stl" in legend(delta=("mse",))
     with pytest.raises(UserError, match="delta: no task reports 'f1'"):
         legend(delta=("f1",))

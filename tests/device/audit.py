@@ -14,6 +14,7 @@ from device.fake_device import GPU, OnDevice, Watch
 from frozen.cases import Case
 from frozen.compute import in_memory, run_of
 
+from mtlscale.architectures.hard.tag import AffinityModule
 from mtlscale.records import RunRecord
 from mtlscale.training import Batches, Session, Trainer
 
@@ -36,7 +37,7 @@ def audit(case: Case) -> Result:
                 balancers = [updater.update.balancer for updater in trainer.session.updaters]
                 more_passes = [b.needs_post_step_losses + (b.ascent > 0) for b in balancers]
                 turns[place] = [(b.needs, more) for b, more in zip(balancers, more_passes, strict=True)]
-                measured[place] = len(data.suite.tasks) if getattr(trainer.model, "affinity_every", 0) else 0
+                measured[place] = len(data.suite.tasks) if isinstance(trainer.model, AffinityModule) else 0
             return place, trainer.at.step
 
         watch.step = step

@@ -249,5 +249,5 @@ def test_many_records_are_packed_and_damage_is_said(example: Path, tmp_path: Pat
 
     (example / "records.jsonl.gz").write_bytes(gzip.compress(content)[:-100])
     assert "records.jsonl.gz cannot be unpacked" in refused("validate-results", example)
-    (example / "records.jsonl.gz").write_bytes(gzip.compress(b"\n" * ((64 << 20) + 1)))
-    assert "is larger than 64 MiB" in refused("validate-results", example)
+    (example / "records.jsonl.gz").write_bytes(gzip.compress(b"\n" * ((128 << 20) + 1)))
+    assert "is larger than 128 MiB" in refused("validate-results", example)

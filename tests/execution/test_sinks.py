@@ -75,6 +75,15 @@ def test_sinks_hear_of_every_run_and_one_that_raises_is_named_once(
     assert told == home.epochs(finished) == results.epochs(finished) != []
 
 
+def test_a_sink_that_raises_is_warned_of_where_no_other_could_show_it(
+    experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
+) -> None:
+    path = experiment_file(methods="[equal]", tracking="{enabled: false}")
+    with pytest.warns(UserWarning, match="the sink Broken gets nothing from here on") as told:
+        run(load_experiment(path), home=tmp_path / "home", sinks=[Broken()])
+    assert sum("Broken" in str(warning.message) for warning in told) == 1
+
+
 def test_a_sink_may_refuse_before_anything_is_trained(
     experiment_file: Callable[..., Path], tmp_path: Path, local_ray: None
 ) -> None:

@@ -77,7 +77,8 @@ def test_a_run_says_its_epochs_and_its_end_and_leaves_record_and_model(models: b
     assert [event.epoch.epoch for event in epochs if isinstance(event, EpochEnded)] == [1, 2, 3, 4] and len(epochs) == 4
     assert isinstance(end, RunEnded) and end.record.status == "finished"
     assert {event.run_id for event in (*epochs, end)} == {one.run.run_id}  # type: ignore[union-attr]
-    assert names(one.folder) == {"record.json", "epochs.jsonl", *(["model.pt"] if models else [])}
+    kept = {"model.pt", "test_predictions.safetensors"} if models else set()
+    assert names(one.folder) == {"record.json", "epochs.jsonl"} | kept
     assert read_record(one.folder) == row_of(end.record) and read_epochs(one.folder) == end.record.epochs
     if models:
         kept = torch.load(one.folder / "model.pt", weights_only=True)
@@ -223,7 +224,7 @@ def test_batched_runs_leave_what_single_ones_leave(job: MakeJob, small: Small, u
     assert set(ended) == {one.run.run_id for one in jobs}
     assert all(isinstance(event, RunEnded | Advanced) for event in events)
     for one in jobs:
-        assert names(one.folder) == {"record.json", "epochs.jsonl", "model.pt"}
+        assert names(one.folder) == {"record.json", "epochs.jsonl", "model.pt", "test_predictions.safetensors"}
         assert read_record(one.folder) == row_of(ended[one.run.run_id])
     again = list(execute_batched(jobs, options()))  # their worker died before it could say so
     assert {event.run_id: event.record for event in again if isinstance(event, RunEnded)} == ended
@@ -249,6 +250,7 @@ def test_a_trial_that_fails_among_batched_ones_is_tried_again(job: MakeJob, monk
     class Trainer:
         def __init__(self, *_: object, **__: object) -> None:
             self.states: dict[str, object] = {}
+            self.test_predictions: dict[str, object] = {}
 
         def train(self) -> Iterator[tuple[Run, RunRecord]]:
             yield bad.run, found

@@ -163,6 +163,8 @@ STAGED: dict[str, Options] = {
 for name, options in VECTORS.items():
     add(f"architecture/{name}", "uneven", {"architecture": {"name": name, **options}}, ADAM, encoder=DEEP, dropout=0.2)
 add("architecture/linear", "uneven", {"architecture": "linear"}, ADAM)
+add("architecture/forest", "uneven", {"architecture": {"name": "forest", "trees": 10}}, ADAM)
+add("architecture/boosting", "uneven", {"architecture": "boosting"}, ADAM)
 for name in ("random_actions", "scripted_expert"):
     add(f"architecture/{name}", "arms", {"architecture": name}, ADAM)
 add("architecture/single", "many", {"name": "single", "top": 4}, ADAM, encoder=DEEP, dropout=0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def folder(finished: Finish, tmp_path: Path) -> Path:
     return export(run.home, run.run_id, tmp_path / "model")
 
 
-@pytest.mark.parametrize("method", ["stl", "mgda", "uncertainty", "ltb", "linear"])
+@pytest.mark.parametrize("method", ["stl", "mgda", "uncertainty", "ltb", "linear", "forest", "boosting"])
 def test_it_measures_what_the_run_measured(method: str, finished: Finish, tmp_path: Path) -> None:
     run = finished(method)
     model = package.load_model(export(run.home, run.run_id[:9], tmp_path / "model"))
@@ -61,13 +62,14 @@ def test_without_what_its_search_found_it_is_not_exported(finished: Finish, tmp_
     assert not (tmp_path / "model").exists() and not list(tmp_path.glob(".model*"))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "model.json", "SHA256SUMS"])
 def test_a_changed_byte_is_found_in_any_place(name: str, folder: Path) -> None:
     content = (folder / name).read_bytes()
     places = range(0, len(content), max(1, len(content) // 40))
     for place in places:
         (folder / name).write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(UserError, match=rf"{name} (is damaged|has format)"):
+        said = "is damaged" if name == "SHA256SUMS" else rf"{name} (is damaged|has format)"
+        with pytest.raises(UserError, match=said):
             load_model(folder)
     (folder / name).write_bytes(content)
     load_model(folder)
@@ -82,11 +84,18 @@ def test_the_card_may_be_edited(folder: Path) -> None:
 
 
 def test_folders_that_are_no_model_of_this_version(folder: Path, tmp_path: Path) -> None:
-    newer = tmp_path / "newer"
-    shutil.copytree(folder, newer)
-    text = (newer / "model.json").read_text()
-    (newer / "model.json").write_text(text.replace('"format": 1', '"format": 2', 1))
-    assert "has format 2, this version reads 1; install a newer mtlscale" in refused("predict", newer, "x.csv")
+    text = (folder / "model.json").read_text()
+    for number, mend in ((1, "export the run again"), (3, "install a newer mtlscale")):
+        (folder / "model.json").write_text(text.replace('"format": 2', f'"format": {number}', 1))
+        assert f"has format {number}, this version reads 2; {mend}" in refused("predict", folder, "x.csv")
+    (folder / "model.json").write_text(text)
+    assert subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=False).returncode == 0
+    hashes = (folder / "SHA256SUMS").read_text()
+    (folder / "SHA256SUMS").write_text(hashes.partition("\n")[2])
+    assert "SHA256SUMS is damaged" in refused("predict", folder, "x.csv")
+    (folder / "SHA256SUMS").unlink()
+    assert "SHA256SUMS is missing; copy the whole folder" in refused("predict", folder, "x.csv")
+    (folder / "SHA256SUMS").write_text(hashes)
     (folder / "model.safetensors").unlink()
     assert "model.safetensors is missing" in refused("predict", folder, "x.csv")
     assert "is no exported model" in refused("predict", tmp_path, "x.csv")
@@ -100,7 +109,8 @@ def test_what_is_there_is_replaced_by_force_alone(finished: Finish, tmp_path: Pa
     assert "is there already" in refused(*arguments)
     assert (folder / "mine.txt").exists()
     assert mtlscale(*arguments, "--force").code == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "model.json", "model.safetensors"]
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["README.md", "SHA256SUMS", "model.json", "model.safetensors"]
     assert not list(tmp_path.glob(".model*"))
 
 

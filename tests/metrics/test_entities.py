@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score as macro_f1
 
 from mtlscale.config import MISSING_CLASS, Task, UserError
 from mtlscale.metrics import check_task, item_sums, read_sums, task_metrics
-from mtlscale.metrics.entities import entity_counts
+from mtlscale.metrics.shipped.entities import entity_counts
 
 NER = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
 OTHERS = ("O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "E-LOC", "I-B-LOC", "PER", ".")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mtlscale.metrics import METRICS, possible
+from mtlscale.metrics import all_metrics, possible
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from mtlscale.metrics import METRICS, possible
         ("accuracy", (0.0, 100.0, 100.0 + 1.2e-5), (-0.1, 100.1)),
         ("matthews", (-1.0, 0.0, 1.0), (-1.1, 1.1)),
         ("angle_mean", (0.0, 180.0), (-1.0, 181.0)),
+        ("welsch", (0.0, 1.0), (-0.1, 1.1)),
         ("rmse", (0.0, 1e9), (-1e-3,)),
         ("cross_entropy", (0.0, 50.0), (-1.0,)),
     ],
@@ -26,6 +27,6 @@ def test_a_metric_can_be_what_its_unit_allows(
     assert not any(possible(metric, value) for value in outside)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", all_metrics())
 def test_no_metric_is_nothing_or_without_end(metric: str) -> None:
     assert not any(possible(metric, value) for value in (math.nan, math.inf, -math.inf))

@@ -12,7 +12,7 @@ from two_workers import two_workers
 
 from mtlscale.config import MISSING_CLASS, Task, UserError
 from mtlscale.data import Workers
-from mtlscale.metrics import METRICS, TaskMetrics, task_metrics
+from mtlscale.metrics import TaskMetrics, all_metrics, task_metrics
 
 CLASSES = ("aupr", "matthews")
 TASKS = {
@@ -159,8 +159,8 @@ def test_a_metric_of_one_score_wants_two_classes(name):
 
 
 def test_units_and_what_can_be_negative():
-    assert {name for name, info in METRICS.items() if info.lowest} == {"matthews", "pearson", "spearman"}
-    assert {METRICS[name].unit for name in ("aupr", "binary_f1", "ndcg")} == {"%"}
+    assert {name for name, info in all_metrics().items() if info.lowest} == {"matthews", "pearson", "spearman"}
+    assert {all_metrics()[name].unit for name in ("aupr", "binary_f1", "ndcg")} == {"%"}
 
 
 def _figures(job: tuple[str, int], workers: Workers) -> dict[str, float]:

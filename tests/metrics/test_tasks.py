@@ -12,6 +12,7 @@ from two_workers import two_workers
 from mtlscale.config import MISSING_CLASS, Task
 from mtlscale.data import Workers
 from mtlscale.metrics import pooled_metrics, pooled_sums, task_metrics
+from mtlscale.metrics.accumulators import Sums
 
 torch.set_num_threads(1)
 
@@ -213,3 +214,10 @@ def test_metrics_are_in_the_unit_that_labels_were_divided_by(scale: float) -> No
     sums, count = pooled_sums(task, prediction, target)
     means = {name: float(total / count) for name, total in sums.items()}
     assert pooled_metrics(task, means) == pytest.approx(expected, rel=1e-6)
+
+
+def test_sums_of_single_precision_are_added_up_in_double() -> None:
+    total = Sums(lambda values: values.sum(0, keepdim=True), torch.add)
+    for value in (2.0**24, 1.0, 1.0):
+        total.update(torch.tensor([value]))
+    assert total.compute().tolist() == [2.0**24 + 2]

@@ -10,6 +10,7 @@ from plain_cells import plain
 from torch import Tensor
 from torch.func import functional_call
 
+from mtlscale.architectures import StepView
 from mtlscale.config import Task, TaskSuite
 from mtlscale.data import Batch, Samples
 from mtlscale.nas.cells import OPERATIONS
@@ -144,7 +145,7 @@ def test_first_order_gradients_are_those_of_the_losses() -> None:
 def test_costs_do_not_see_the_weights() -> None:
     model, source, optimizer = _search(_five(True))
     train, val, ood = _batches()
-    source.look_at([[train]], optimizer)
+    source.before_step(StepView(turns={"weights": ([[train]], optimizer)}))
     before = _gradients(model, source, [val, ood])
     with torch.no_grad():
         for parameter in model.weights():
@@ -161,7 +162,7 @@ def test_second_order_without_a_step_is_first_order() -> None:
     model, source, optimizer = _search(_five(True))
     for group in optimizer.param_groups:
         group["lr"] = 0.0
-    source.look_at([[train]], optimizer)
+    source.before_step(StepView(turns={"weights": ([[train]], optimizer)}))
     second = _gradients(model, source, [val, ood])
     first = _gradients(*_search(_five(False))[:2], [val, ood])
     for name, grads in first.items():
@@ -197,7 +198,7 @@ def test_second_order_is_the_gradient_through_the_step(
         ahead[names[id(parameter)]] = parameter - 0.05 * (move + (0.0 if gradient is None else gradient))
     exact = torch.autograd.grad(loss(val, ahead), chosen, allow_unused=True)
     before = [p.detach().clone() for p in of_weights]
-    source.look_at([[train]], optimizer)
+    source.before_step(StepView(turns={"weights": ([[train]], optimizer)}))
     found = _gradients(model, source, [val])["validation"]
     assert all(torch.equal(a, b) for a, b in zip(before, of_weights, strict=True))
     first = _gradients(*_search(lambda _: ArchitectureLosses())[:2], [val])["validation"]

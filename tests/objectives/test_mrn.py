@@ -15,7 +15,7 @@ def test_covariances_are_fitted_after_every_so_many_steps() -> None:
     fitted_after = []
     for step in range(1, 8):
         before = [factor.clone() for factor in module.factors(0)]
-        module.after_step(0.1)
+        module.after_step(0.1, lambda tensor: tensor)
         layer[0].add_(0.1)
         if not all(map(torch.equal, before, module.factors(0))):
             fitted_after.append(step)

@@ -179,7 +179,7 @@ def test_labels_that_are_missing_or_odd_are_named(source: Path, tmp_path: Path) 
 
 def test_a_damaged_zip_is_named(source: Path, tmp_path: Path) -> None:
     (source / "broken.zip").write_bytes(b"PK\x03\x04 no zip")
-    with pytest.raises(UserError, match=r"broken\.zip is truncated or is no zip"):
+    with pytest.raises(UserError, match=r"broken\.zip is truncated or is no tar or zip"):
         prepare("celeba", {}, source, tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ import pytest
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.format.manifest import Manifest
 from mtlscale.data.readers.prepared import load_prepared, read_ids, read_manifest
+from mtlscale.data.tables.csv_file import read_csv, words_in
+from mtlscale.data.tables.missing_words import WORDS
+from mtlscale.data.tables.table_format import TableFormat
 from mtlscale.execution.cluster.cluster import session
 from mtlscale.execution.preparing.prepare import prepare
 from pipelines._tables import table_parts
 from pipelines._tables.column_sums import ColumnSums, sums_of
 from pipelines._tables.table_parts import common_type, parts_of
+from pipelines._tables.text_columns import summary_of
 from pipelines.table_inspection import inspect_table
 from pipelines.vectors.table import TableFile
 
@@ -55,7 +60,15 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     monkeypatch.setattr(TableFile, "collects", False)
     monkeypatch.setattr(table_parts, "PART_BYTES", 20_000)
 
-    def make(table: pd.DataFrame, name: str, *, large: bool, engine: Any = "local", **options: Any) -> Path:
+    def make(
+        table: pd.DataFrame,
+        name: str,
+        *,
+        large: bool,
+        engine: Any = "local",
+        targets: dict[str, str] = TARGETS,
+        **options: Any,
+    ) -> Path:
         monkeypatch.setattr(table_parts, "LARGE", 0 if large else 1 << 40)
         path, skip_bad = tmp_path / name, options.pop("skip_bad", False)
         if path.suffix == ".parquet":
@@ -64,18 +77,18 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
         else:
             table.to_csv(path, index=False, sep="\t" if ".tsv" in name else ",")
         home = tmp_path / f"home {name} {large} {engine}"
-        return prepare("table", {"targets": TARGETS, **options}, path, home, engine=engine, skip_bad=skip_bad)
+        return prepare("table", {"targets": targets, **options}, path, home, engine=engine, skip_bad=skip_bad)
 
     return make
 
 
 def assert_same(whole: Path, parts: Path) -> tuple[Manifest, Manifest]:
     expected, data, manifests = load_prepared(whole), load_prepared(parts), (read_manifest(whole), read_manifest(parts))
-    for split in SPLITS:
-        ids = list(read_ids(parts, split, "all"))
-        order = [ids.index(id) for id in read_ids(whole, split, "all")]
+    for split, stream in product(SPLITS, data.suite.streams):
+        ids = list(read_ids(parts, split, stream))
+        order = [ids.index(id) for id in read_ids(whole, split, stream)]
         assert len(order) == len(ids)
-        one, other = expected.splits[split]["all"], data.splits[split]["all"]
+        one, other = expected.splits[split][stream], data.splits[split][stream]
         assert np.allclose(one.inputs.numpy(), other.inputs.numpy()[order], atol=1e-5)
         for task, labels in one.targets.items():
             assert np.allclose(labels.numpy(), other.targets[task].numpy()[order], equal_nan=True), task
@@ -120,6 +133,22 @@ def test_molecules_are_read_in_parts(prepared: Prepare) -> None:
     )
 
 
+def test_a_column_of_tasks_is_read_in_parts(prepared: Prepare) -> None:
+    table = frame().assign(task=lambda f: f["grower"], late=lambda f: f["late"].astype(float))
+    options = {"targets": {}, "target": "soil", "features": ("ash", "year", "street", "late"), "id": "key",
+               "categorical": ("street",), "skip_bad": True}  # fmt: skip
+    table.loc[[5, 1100], "ash"] = np.nan
+    whole, parts = (manifest.notes for manifest in assert_same(
+        *(prepared(table, "tasks.csv", large=large, **options) for large in (False, True))))  # fmt: skip
+    assert whole["categories"] == parts["categories"] and whole["skipped"] == parts["skipped"]
+    assert whole["skipped"]["count"] == 2 + int((table["soil"][~table.index.isin([5, 1100])] == "").sum())
+    assert whole["unknown_categories"] == parts["unknown_categories"]
+    with pytest.raises(UserError, match="rows cannot be used, the first: row 6 has no value in ash"):
+        prepared(table.assign(soil="clay"), "tasks.csv", large=True, **{**options, "skip_bad": False})
+    with pytest.raises(UserError, match="column 'ash' holds numbers that are not whole; leave it out of `categorical`"):
+        prepared(table, "tasks.csv", large=True, **{**options, "categorical": ("ash",)})
+
+
 def test_what_is_suspicious_is_noted(prepared: Prepare) -> None:
     table = frame().drop(columns=["key", "weight"]).assign(copy=lambda f: f["grower"])
     twice = pd.concat([table, table[:50]])
@@ -132,11 +161,13 @@ def test_bad_rows_are_named_by_their_number_in_the_file(prepared: Prepare) -> No
     table = frame().astype({"ash": object, "year": object})
     table.loc[700, "year"] = "oops"
     table.loc[900, "ash"] = float("inf")
-    with pytest.raises(UserError, match="2 rows cannot be used, the first: row 701 has 'oops' in year"):
+    table.loc[20, "ash"] = "oops"  # now the infinite number is a text, too
+    table.loc[20, "year"] = "oops"
+    with pytest.raises(UserError, match="4 rows cannot be used, the first: row 21 has 'oops' in ash"):
         prepared(table, "bad.csv", large=True)
     notes = read_manifest(prepared(table, "bad.csv", large=True, skip_bad=True)).notes
-    assert notes["skipped"]["count"] == 2
-    assert notes["skipped"]["first"][1] == "row 901 is infinite in ash"
+    assert notes["skipped"]["count"] == 4
+    assert notes["skipped"]["first"][3] == "row 901 is infinite in ash"
 
 
 def test_rows_with_too_many_fields_do_not_move_the_others(prepared: Prepare, tmp_path: Path) -> None:
@@ -193,6 +224,18 @@ def test_types_of_parts_agree_as_those_of_the_whole_file() -> None:
     assert common_type([pa.date32(), pa.timestamp("s")]) == pa.timestamp("s")
     assert common_type([pa.int64(), pa.date32()]) == pa.string()
     assert common_type([pa.null()]) == pa.null()
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_of_a_missing_cell_is_found_in_a_text_that_has_no_other(word: str) -> None:
+    raw = f"{word},1\nb,2\n,3\n".encode()
+    words = words_in(raw, ["text", "number"], ",", read_csv(raw, ["text", "number"], ","))
+    assert (words["text"].plain, words["text"].empty, words["text"].values) == ({word: 1}, 1, {"b"})
+
+
+def test_blank_cells_are_none_of_a_column_of_numbers() -> None:
+    found = summary_of(pa.chunked_array([["1,5", " ", None, "2,25"], ["x", "", "3,5"]]), TableFormat(decimal=","))
+    assert (found.count, found.not_numbers, found.sample) == (4, ((4, "x"),), ("1,5", "2,25", "x", "3,5"))
 
 
 def test_sums_of_parts_add_up() -> None:

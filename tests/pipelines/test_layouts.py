@@ -1,21 +1,23 @@
-"""Other layouts that sets circulate in: Kaggle's CelebA, NYUD_MT, Blitzer's processed_acl, AwA2's zip."""
+"""Other layouts that sets circulate in: Kaggle's CelebA, NYUD_MT (by the page), Blitzer's processed_acl, AwA2's zip."""
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from image_sets import IN_PROCESS, assert_same_bytes, by_id, picture, save
+from image_sets import by_id, picture, save
 from in_process import prepare
 from scipy.io import savemat
 
 from mtlscale.config import SPLITS, UserError
 from mtlscale.data.readers.prepared import load_prepared, read_manifest
-from pipelines._images.nyu_classes import TO_13
 from pipelines.image.celeba import NINE
 
 # -- CelebA as on Kaggle -----------------------------------------------------------------------------------------------
@@ -40,11 +42,18 @@ def write_celeba(root: Path, kaggle: bool) -> Path:
     return root
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_kaggles_celeba_is_the_official_one(tmp_path: Path, packed: bool) -> None:
+def converted(word: str, folder: Path) -> None:
+    """Run the program of the page that has a word in it, in a folder."""
+    page = Path(__file__).parents[2].joinpath("docs", "datasets_images.md").read_text(encoding="utf-8")
+    (program,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if word in block)
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+
+
+def test_kaggles_celeba_becomes_the_official_one(tmp_path: Path) -> None:
     kaggle = write_celeba(tmp_path / "kaggle", kaggle=True)
-    if packed:
-        kaggle = Path(shutil.make_archive(str(tmp_path / "archive"), "zip", kaggle))
+    with pytest.raises(UserError, match=r"list_attr_celeba\.txt .*datasets_images\.md makes it of Kaggle's"):
+        prepare("celeba", {"size": 16}, kaggle, tmp_path)
+    converted("list_eval_partition", kaggle)
     one, other = (
         read_manifest(prepare("celeba", {"size": 16}, source, tmp_path))
         for source in (write_celeba(tmp_path / "official", kaggle=False), kaggle)
@@ -53,29 +62,13 @@ def test_kaggles_celeba_is_the_official_one(tmp_path: Path, packed: bool) -> Non
     assert one.class_counts == other.class_counts
 
 
-@pytest.mark.parametrize(
-    ("file", "lines", "message"),
-    [
-        ("list_attr_celeba.csv", "000001.jpg,1,1", r"list_attr_celeba\.csv should begin with a line of names"),
-        ("list_attr_celeba.csv", f"image_id,{','.join(NINE)}\n000001.jpg,2", "000001.jpg has no 9 values of 1 or -1"),
-        ("list_attr_celeba.csv", "image_id,Bald\n000001.jpg,1", "has no attribute 5_o_Clock_Shadow"),
-        ("list_eval_partition.csv", "image_id,partition\n000001.jpg,4", "in part '4', expected 0, 1 or 2"),
-    ],
-)
-def test_odd_csv_is_named(tmp_path: Path, file: str, lines: str, message: str) -> None:
-    source = write_celeba(tmp_path / "kaggle", kaggle=True)
-    (source / file).write_text(f"{lines}\n")
-    with pytest.raises(UserError, match=message):
-        prepare("celeba", {"size": 16}, source, tmp_path)
-
-
 # -- NYUD_MT -----------------------------------------------------------------------------------------------------------
 
 HEIGHT, WIDTH = 24, 32
 SIZE = {"size": [HEIGHT, WIDTH], "validation": 0.4}
 
 
-def write_nyud(root: Path, matlab: bool = False, normals: bool = True) -> dict[str, dict[str, np.ndarray]]:
+def write_nyud(root: Path, matlab: bool) -> dict[str, dict[str, np.ndarray]]:
     """Sixteen frames, four of them of test, in the forms that MTI-Net's (arrays) and ASTMT's (MATLAB) loaders read."""
     rng, frames = np.random.default_rng(0), {}
     parts: dict[str, list[str]] = {"train": [], "val": []}
@@ -94,27 +87,26 @@ def write_nyud(root: Path, matlab: bool = False, normals: bool = True) -> dict[s
             savemat(root / "segmentation" / f"{stem}.mat", {"segmentation": labels})
             savemat(root / "depth" / f"{stem}.mat", {"depth": depth})
             bytes_ = np.rint((normal + 1) * 127.5).astype(np.uint8)
-            if normals:
-                save(root / "normals" / f"{stem}.png", bytes_)
+            save(root / "normals" / f"{stem}.png", bytes_)
         else:
             save(root / "segmentation" / f"{stem}.png", labels)
             np.save(root / "depth" / f"{stem}.npy", depth)
-            if normals:
-                np.save(root / "normals" / f"{stem}.npy", normal)
+            np.save(root / "normals" / f"{stem}.npy", normal)
     (root / "gt_sets").mkdir()
     for part, stems in parts.items():
         (root / "gt_sets" / f"{part}.txt").write_text("\n".join(stems) + "\n")
     return frames
 
 
-@pytest.mark.parametrize("classes", [13, 40])
 @pytest.mark.parametrize("matlab", [False, True])
-def test_nyud_mt(tmp_path: Path, classes: int, matlab: bool) -> None:
+def test_nyud_mt_becomes_arrays(tmp_path: Path, matlab: bool) -> None:
     frames = write_nyud(tmp_path / "NYUD_MT", matlab)
-    data = load_prepared(prepare("nyuv2", {**SIZE, "classes": classes}, tmp_path / "NYUD_MT", tmp_path))
+    with pytest.raises(UserError, match=r"convert another layout as docs/datasets_images\.md says"):
+        prepare("nyuv2", SIZE, tmp_path / "NYUD_MT", tmp_path)
+    converted("NYUD_MT", tmp_path)
+    data = load_prepared(prepare("nyuv2", {**SIZE, "classes": 40}, tmp_path / "nyuv2", tmp_path))
     assert [task.name for task in data.suite.tasks] == ["segmentation", "depth", "normals"]
-    assert data.manifest.notes["layout"] == "nyud_mt"
-    table = np.array([-1, *(TO_13 if classes == 13 else range(40))])
+    table = np.array([-1, *range(40)])
     where = by_id(data.folder)
     assert {id for id, (split, _) in where.items() if split == "test"} == {f"val/{n:04d}" for n in (4, 8, 12, 16)}
     for id, (split, row) in where.items():
@@ -125,44 +117,6 @@ def test_nyud_mt(tmp_path: Path, classes: int, matlab: bool) -> None:
         absent = (stored["normal"] == 0).all(2, keepdims=True)
         unit = np.where(absent, np.nan, stored["normal"])
         np.testing.assert_allclose(targets["normals"].transpose(1, 2, 0), unit, atol=0.01)
-
-
-def test_nyud_mt_gives_the_same_bytes_in_blocks_of_any_size_and_may_lack_normals(tmp_path: Path) -> None:
-    write_nyud(tmp_path / "NYUD_MT", normals=False)
-    source = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "NYUD_MT"))
-    assert_same_bytes("nyuv2", {**SIZE, "normals": "none"}, source, tmp_path / "out", IN_PROCESS)
-    tasks = load_prepared(prepare("nyuv2", SIZE, tmp_path / "NYUD_MT", tmp_path)).suite.tasks
-    assert tasks[-1].name == "normals_estimated"
-
-
-def spoil_label(root: Path) -> None:
-    save(root / "segmentation" / "0003.png", np.full((HEIGHT, WIDTH), 41, np.uint8))
-
-
-def spoil_mat(root: Path) -> None:
-    (root / "depth" / "0003.npy").write_bytes(b"MATLAB 5.0 MAT-file, cut")
-
-
-def lose_depth(root: Path) -> None:
-    (root / "depth" / "0003.npy").unlink()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (spoil_label, r"segmentation/0003\.png has the label 41, outside the 40 classes"),
-        (spoil_mat, r"depth/0003\.npy is no MATLAB file with depth"),
-        (lose_depth, r"images/0003\.jpg has no depth beside it"),
-        (lambda root: (root / "gt_sets" / "val.txt").unlink(), r"gt_sets/val\.txt is missing in"),
-        (lambda root: (root / "gt_sets" / "val.txt").write_text("0003\n"), r"frame 0003 in train\.txt and in val\.txt"),
-        (lambda root: (root / "gt_sets" / "val.txt").write_text("0099\n"), r"val/0099 has no image and no label"),
-    ],
-)
-def test_odd_frames_of_nyud_mt_are_named(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
-    write_nyud(tmp_path / "NYUD_MT")
-    damage(tmp_path / "NYUD_MT")
-    with pytest.raises(UserError, match=message):
-        prepare("nyuv2", {**SIZE, "classes": 40}, tmp_path / "NYUD_MT", tmp_path)
 
 
 # -- Blitzer's processed_acl -------------------------------------------------------------------------------------------

@@ -264,7 +264,7 @@ def test_a_model_of_molecules_predicts_what_its_run_measured(tmp_path: Path) -> 
     assert len(pd.read_csv(tmp_path / "out.csv")) == len(raw) - 2
 
 
-@pytest.mark.parametrize("floor", ["constant", "linear"])
+@pytest.mark.parametrize("floor", ["constant", "linear", "forest", "boosting"])
 def test_floors_read_molecules(floor: str, tmp_path: Path) -> None:
     molecules(240).to_csv(tmp_path / "assays.csv", index=False)
     experiment = {"datasets": [{"name": "table", "options": {"targets": TARGETS, "smiles": "smiles"}}], "seeds": [0],

@@ -1,5 +1,6 @@
 """Decoding and resizing: which pixel stays, and what is no image of the expected kind."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -76,5 +77,8 @@ def test_files_that_change_after_they_were_listed(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="cannot be read"):
         read_file(str(tmp_path), store.location("a.txt"))
     (tmp_path / "set.tar").write_bytes(b"x" * 1024)
-    with pytest.raises(UserError, match=r"set\.tar is no whole zip or plain tar; extract a comp"):
+    with pytest.raises(UserError, match=r"set\.tar is truncated or is no tar or zip archive"):
+        Store(tmp_path / "set.tar", lambda name: True)
+    (tmp_path / "set.tar").write_bytes(gzip.compress(b"x" * 1024))
+    with pytest.raises(UserError, match=r"set\.tar is a compressed tar, .*; extract it and pass its folder"):
         Store(tmp_path / "set.tar", lambda name: True)

@@ -128,7 +128,7 @@ def test_a_text_edited_in_place_is_a_new_source(newsgroups_folder: Path, fdu_fol
         assert pipeline.source_fingerprint(folder) != before
 
 
-@pytest.mark.parametrize("file", ["list_attr_celeba.txt", "list_eval_partition.csv", "identity_CelebA.txt"])
+@pytest.mark.parametrize("file", ["list_attr_celeba.txt", "list_eval_partition.txt", "identity_CelebA.txt"])
 def test_a_list_edited_in_place_is_a_new_source(tmp_path: Path, file: str) -> None:
     image = tmp_path / "img_align_celeba" / "000001.jpg"
     save(image, picture(np.random.default_rng(0), 40, 40))

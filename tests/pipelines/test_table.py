@@ -129,7 +129,7 @@ def test_tasks_may_have_classes_of_their_own(table: Callable[..., Path], tmp_pat
 def test_a_constant_feature_is_named_or_dropped(table: Callable[..., Path], tmp_path: Path) -> None:
     options = {**CLASSES, "features": ["size", "always", "visits"]}
     constant = lambda f: f.assign(always=7)  # noqa: E731
-    with pytest.raises(UserError, match="feature 'always' is constant over the training samples; leave it out"):
+    with pytest.raises(UserError, match="column 'always' is constant over the training rows; leave it out"):
         prepare("table", options, table(constant), tmp_path)
     folder = prepare("table", {**options, "constant": "drop"}, table(constant), tmp_path)
     assert read_manifest(folder).notes["features"] == ["size", "visits"]
@@ -171,8 +171,18 @@ def test_rows_with_empty_cells_stop_or_are_left_out(table: Callable[..., Path], 
         ),
         ({}, lambda f: f.replace({"store": {"south": "north_side"}}), "task .* both called north_side in file names"),
         ({}, lambda f: f.iloc[:0], "shop.csv has no row"),
-        ({"features": ["size", "gap"]}, lambda f: f.assign(gap=np.nan), "feature 'gap' holds null, no numbers"),
-        ({"features": ["size"], "constant": "drop"}, lambda f: f.assign(size=1.0), "every feature is constant"),
+        ({"features": ["size", "gap"]}, lambda f: f.assign(gap=np.nan), "column 'gap' holds null, no numbers"),
+        ({"features": ["size"], "constant": "drop"}, lambda f: f.assign(size=1.0), "every input is constant"),
+        (
+            {"features": ["size"], "standardise": False},
+            lambda f: f.assign(size=f["visits"] % 2 + 2.0**24),
+            "column 'size' loses its differences in float32",
+        ),
+        (
+            {"features": ["size"], "constant": "drop"},
+            lambda f: f.assign(size=10**18 + f["visits"].astype(int) % 2),
+            "column 'size' loses its differences in float64",
+        ),
         ({"test": 0}, None, r"test = 0.0 is outside \(0, 1\)"),
         ({"split": -1}, None, r"split = -1 is outside \[0, ∞\)"),
     ],

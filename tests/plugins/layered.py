@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import Architecture, MultiTaskModule, OptimizerSpec, Phase, Turn
+from mtlscale.architectures import Architecture, MultiTaskModule, OptimizerSpec, Phase, StepView, Turn
 from mtlscale.balancing.jacobian.conflict_noticed import ConflictNoticed
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
@@ -112,14 +112,15 @@ class WatchedModule(LayeredModule):
 
     def __init__(self, suite: TaskSuite, width: int, norm: bool, noticed: int, dropout: float, every: int) -> None:
         super().__init__(suite, width, norm, noticed)
-        self.affinity_every, self.tables = every, list[Tensor]()
+        self.every, self.tables = every, list[Tensor]()
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: Batch) -> Outputs:
         return super().forward(replace(batch, samples=replace(batch.samples, inputs=self.dropout(batch.inputs))))
 
-    def add_affinity(self, table: Tensor) -> None:
-        self.tables.append(table)
+    def before_step(self, step: StepView) -> None:
+        if self.every and step.main and step.number % self.every == 0:
+            self.tables.append(step.affinity())
 
 
 class Watched(Layered):

@@ -238,7 +238,7 @@ def test_looks_do_not_keep_a_driver_from_its_lock(folder: Path) -> None:
 
 
 def test_a_driver_without_its_file_is_another_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TAKE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "TRIES", 10)
     lock = taken(folder)
     (folder / DRIVER).unlink()
     holder = DriverLock(folder, "small").take()
@@ -246,6 +246,26 @@ def test_a_driver_without_its_file_is_another_process(folder: Path, monkeypatch:
     assert lock.lost_to() is None
     lock.release()
     assert not folder.parent.exists()
+
+
+@pytest.mark.parametrize("look", [holder_of, taken])
+def test_a_driver_that_removes_its_folder_while_it_is_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[Path], Holder | DriverLock]
+) -> None:
+    first, read = taken(folder), Holder.read
+
+    def read_late(path: Path) -> Holder | None:
+        monkeypatch.setattr(Holder, "read", read)
+        first.release()
+        assert not folder.exists()
+        return read(path)
+
+    monkeypatch.setattr(Holder, "read", read_late)
+    found = look(folder)
+    if isinstance(found, DriverLock):
+        found.release()
+    else:
+        assert str(found) == "another process"
 
 
 def test_what_cannot_be_read_is_replaced(folder: Path) -> None:

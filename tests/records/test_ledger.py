@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtlscale.records import Epoch, EpochFile, Ledger, RunRecord, read_epochs, read_record, write_atomically
+from mtlscale.records import Counts, Epoch, EpochFile, Ledger, RunRecord, read_epochs, read_record, write_atomically
 
 
 def record(run_id: str, status: str = "finished") -> RunRecord:
@@ -43,6 +43,17 @@ def test_the_newest_record_of_a_run_counts(tmp_path: Path) -> None:
     ledger.append(record("a", "failed"))
     ledger.append(record("a"))
     assert ledger.latest()["a"].status == "finished"
+
+
+def test_how_runs_have_ended_is_what_their_records_say(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for run_id, status in (("a", "failed"), ("b", "finished"), ("a", "diverged")):
+        ledger.append(record(run_id, status).model_copy(update={"finished": f"2026-01-0{len(status) - 5}"}))
+    with ledger.path.open("ab") as file:
+        file.write(b'{"run_id": "c", "status": "fini')
+    rows = ledger.latest()
+    assert Counts.of(["a", "b", "c"], ledger.endings()) == Counts.of(["a", "b", "c"], rows)
+    assert Counts.of(["a", "b", "c"], rows) == Counts(3, 1, 0, 1, "2026-01-03")
 
 
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report_records import page
 
 from mtlscale.report.leaderboard import Leaderboard
 from mtlscale.report.sweeps.sweep_page import page as sweep_page
-from mtlscale.report.writing.html import page
 from tests.report.test_sweep_page import frame, searches  # noqa: F401
 
 DRIVER = Path(__file__).parents[1] / "browser"

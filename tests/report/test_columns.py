@@ -22,10 +22,11 @@ from mtlscale.records import Home, Ledger, RunRecord
 from mtlscale.report import Leaderboard
 from mtlscale.report.columns.registry import definitions
 from mtlscale.report.columns.shown import columns
-from mtlscale.report.merge_experiments import ExperimentRecords, gather
+from mtlscale.report.rendered import FORMATS
+from mtlscale.report.report_files import write_report
+from mtlscale.report.report_section import FIRST, OVERALL
 from mtlscale.report.results import Results
-from mtlscale.report.writing.leaderboard_formats import FORMATS, DisplayedLeaderboard
-from mtlscale.report.writing.report_files import write_report
+from mtlscale.report.sections.registry import sections
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
@@ -60,12 +61,11 @@ def results_of(experiment: Experiment, record: Make, folder: Path) -> Results:
     return Results(experiment, tuple(records), folder)
 
 
-def texts_of(board: Leaderboard, records: Sequence[RunRecord], plugins: frozenset[str] = frozenset()) -> dict[str, str]:
+def texts_of(board: Leaderboard, records: Sequence[RunRecord]) -> dict[str, str]:
     """Format -> the text that it makes of a leaderboard."""
-    source = ExperimentRecords(name="mine", location="x", records=tuple(records), chosen_by_file=True, plugins=plugins)
-    shown = DisplayedLeaderboard(merged=gather([source]), board=board, title="mine")
+    shown = board.report(records, title="mine", overall=board.overall())
     console = Console(width=200, file=io.StringIO(), color_system=None)
-    for part in shown.to_rich(wide=True):
+    for part in shown.printed(wide=True):
         console.print(part)
     texts = {form: shown.text(form) for form in FORMATS if form != "terminal"}
     return {"terminal": console.file.getvalue(), **texts}  # type: ignore[attr-defined]
@@ -73,8 +73,7 @@ def texts_of(board: Leaderboard, records: Sequence[RunRecord], plugins: frozense
 
 def shown_in_every_format(experiment: Experiment, record: Make, folder: Path) -> tuple[Results, dict[str, str]]:
     results = results_of(experiment, record, folder)
-    plugins = frozenset(path.stem for path in experiment.plugins)
-    return results, texts_of(results.leaderboard(explained=False), results.records, plugins)
+    return results, texts_of(results.leaderboard(explained=False), results.records)
 
 
 def test_a_new_column_is_one_file_and_in_every_format(record: Make, folder: Path) -> None:
@@ -120,6 +119,17 @@ def test_a_new_section_is_one_file_and_in_every_format(record: Make, folder: Pat
     assert wrong.code == 2 and "--section hardest: there is none; did you mean hardest_task" in wrong.stderr
 
 
+def test_what_is_shipped_is_made_of_sections_too(board_records: list[RunRecord]) -> None:
+    board = Leaderboard.from_records(board_records)
+    whole = board.report(board_records, pairwise=True).text("markdown")
+    parts = [board.report(board_records, pairwise=True, only=[key]).text("markdown") for key in ("tables", "pairs")]
+    assert all(parts) and whole == "\n".join(parts)
+    page = board.report(board_records).text("html")
+    for key in ("facts", "provenance", "glossary"):
+        [line, *_] = board.report(board_records, only=[key]).text("markdown").splitlines()
+        assert line.removeprefix("- ").partition(":")[0] in page, key
+
+
 def test_a_new_chart_is_one_file_on_the_page_and_among_the_pictures(record: Make, folder: Path) -> None:
     plugin = Path(shutil.copy(EXAMPLES / "hardest_task.py", folder))
     results, texts = shown_in_every_format(experiment_with(folder, plugin), record, folder)
@@ -127,6 +137,15 @@ def test_a_new_chart_is_one_file_on_the_page_and_among_the_pictures(record: Make
     files = write_report(list(results.records), folder / "report", "mine", board=results.leaderboard(explained=False))
     assert files["hardest_task"].stat().st_size > 5_000
     assert "The hardest task" in files["markdown"].read_text()
+
+
+def test_the_table_over_data_sets_is_on_the_first_screen_if_asked_for(board_records: list[RunRecord]) -> None:
+    again = [record.model_copy(update={"dataset": "more"}) for record in board_records]
+    board = Leaderboard.from_records([*board_records, *again])
+    for asked in (False, True):
+        report = board.report([*board_records, *again], overall=board.overall(), overall_asked=asked)
+        tables = [section for section in sections(report, FIRST, [OVERALL]) if section.tables]
+        assert bool(tables) == asked
 
 
 def test_a_plugin_is_of_the_experiments_that_name_it_alone(record: Make, folder: Path) -> None:

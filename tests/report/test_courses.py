@@ -13,9 +13,9 @@ from mtlscale.records import RunRecord
 from mtlscale.report import write_report
 from mtlscale.report.charts.chart import Line
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.studies.data_settings import course as course_of
-from mtlscale.report.studies.data_settings import courses
-from mtlscale.report.studies.sensitivity import Sensitivity
+from mtlscale.report.sections.data_settings import course as course_of
+from mtlscale.report.sections.data_settings import courses
+from mtlscale.report.sensitivity import Sensitivity
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]

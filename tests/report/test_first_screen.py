@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from mtlscale.records import RunRecord
-from mtlscale.report.formats.first_screen import definitions
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.sections.first_screen import definitions
 from mtlscale.report.tables.takeaway import takeaway
 
 Record = Callable[..., RunRecord]
@@ -98,6 +98,15 @@ def test_a_data_set_whose_runs_all_failed(record: Record) -> None:
         assert "failed a, 3 runs: mine.py:9: ValueError: no luck today," in text and "(mtlscale show a-0)" in text
         assert "two more methods did not finish" in text and "0/3" in text
         assert "15 of 15 runs did not finish" in text
+
+
+def test_a_failure_without_a_cause_says_so(record: Record) -> None:
+    fine = [record("equal", seed, {"a": {"accuracy": 80.0 + seed}}) for seed in range(3)]
+    fields = {"main_metrics": {}, "higher_is_better": {}}
+    lost = record("mine", 0, {}, status="diverged", error=None, **fields)
+    board = Leaderboard.from_records([*fine, lost, record("torn", 0, {}, status="failed", error="no luck", **fields)])
+    assert any("diverged mine, seed 0: no cause recorded" in line for line in screen(board))
+    assert "— no cause recorded" in board.to_markdown()
 
 
 def test_unlike_metrics_have_no_average(record: Record) -> None:

@@ -10,7 +10,6 @@ import pytest
 from mtlscale.config import UserError
 from mtlscale.records import RunRecord
 from mtlscale.report.merge_experiments import ExperimentRecords, RunSelection, gather
-from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard
 
 Make = Callable[..., RunRecord]
 
@@ -161,10 +160,9 @@ def test_rows_that_are_asked_for_keep_what_they_are_compared_with(run: Make) -> 
         assert asked.rows[column]["mine"] == whole.rows[column]["mine"]
     assert tables(everything, seeds=[1])["digits"].rows["finished"].tolist() == [1] * 4
     gathered = gather([everything], RunSelection(methods=["mine"]))
-    shown = DisplayedLeaderboard(merged=gathered, board=gathered.leaderboard(), title="a")
-    for form in ("markdown", "csv", "latex", "json", "html"):
-        assert "mine" in shown.text(form)
-    assert "other" not in shown.text("csv") + shown.text("json")
+    texts = {form: gathered.report(form).text(form) for form in ("markdown", "csv", "latex", "json", "html")}
+    assert all("mine" in text for text in texts.values())
+    assert "other" not in texts["csv"] + texts["json"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 from mtlscale.report.cells.sheet import Sheet, text_column
 from mtlscale.report.columns.registry import definitions
 from mtlscale.report.formats.latex import escaped, latex
+from mtlscale.report.report_section import ReportSection
+from mtlscale.report.tables.caveats import Failure
 
 NAMES = (
     "a_b & 100 % #1 {x} $y$ ^2 ~ \\textbf",
@@ -28,7 +30,7 @@ NAMES = (
 def tables() -> str:
     columns = [text_column("method", NAMES), text_column(NAMES[0], NAMES[::-1])]
     sheets = [Sheet(title=name, text=name, notes=[name], columns=columns) for name in NAMES]
-    return latex(sheets, [(NAMES[0], 0, "failed", NAMES[-1])])
+    return latex([ReportSection(tables=sheets, failures=[Failure(NAMES[0], "failed", NAMES[-1])])])
 
 
 def test_only_letters_that_pdflatex_knows() -> None:
@@ -39,7 +41,7 @@ def test_only_letters_that_pdflatex_knows() -> None:
 def test_labels_differ() -> None:
     columns = [text_column("method", ["a"])]
     twins = [Sheet(title=title, columns=columns) for title in ("a b", "a-b", "数")]
-    labels = [line for line in latex(twins).splitlines() if "label" in line]
+    labels = [line for line in latex([ReportSection(tables=twins)]).splitlines() if "label" in line]
     assert len(set(labels)) == 3
 
 

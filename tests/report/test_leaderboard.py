@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from report_records import page
 from rich.console import Console
 
 from mtlscale.api.mlflow_rows import _numbers
@@ -15,11 +16,9 @@ from mtlscale.report import write_report
 from mtlscale.report.charts.chart import ChartText
 from mtlscale.report.charts.scores import leaderboard_charts
 from mtlscale.report.columns.shown import columns
-from mtlscale.report.formats.glossary import glossary
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.sections.glossary import glossary
 from mtlscale.report.stats.statistics import half_width
-from mtlscale.report.writing.html import page
-from mtlscale.report.writing.json_text import json_text
 from mtlscale.tracking.values import means
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "mIoU": True, "abs_err": False}
@@ -238,7 +237,7 @@ def test_of_a_transfer_the_last_step_stands_marked_beside_the_choice(record):
     assert "of the source" in columns(table)[0].help
     assert table.rows.loc["mgda", "last"] == 91.0 and "last" in board.to_csv().splitlines()[0].split(",")
     assert "last step" in printed(board, 60) and "last step" in glossary([table], heads(table))
-    assert json.loads(json_text([table], [moved]))["tables"][0]["domains"] == ["shop", "street"]
+    assert json.loads(board.report([moved]).text("json"))["tables"][0]["domains"] == ["shop", "street"]
     assert means(moved)["last_step.test.mean"] == 91.0
     assert _numbers(table, table.rows.loc["mgda"])["last_step.test.mean"] == 91.0
 
@@ -314,10 +313,10 @@ BETTER = {"seg": {"mIoU": 66.0, "error": 10.0}, "depth": {"abs_err": 0.4, "cross
 @pytest.mark.parametrize(
     ("delta", "gains", "said"),
     [
-        ({}, [[10, 50], [20, -200]], "Δ and η over mIoU, error, abs_err, cross_entropy against stl"),
-        ({"": ("mIoU", "abs_err")}, [[10], [20]], "Δ and η over mIoU, abs_err against stl"),
-        ({"digits": ("seg.error", "abs_err")}, [[50], [20]], "Δ and η over error, abs_err against stl"),
-        ({"digits": ("mIoU",), "": ("error",)}, [[10]], "Δ and η over mIoU against stl"),
+        ({}, [[10, 50], [20, -200]], "Δ, η: mIoU, error, abs_err, cross_entropy relative to stl"),
+        ({"": ("mIoU", "abs_err")}, [[10], [20]], "Δ, η: mIoU, abs_err relative to stl"),
+        ({"digits": ("seg.error", "abs_err")}, [[50], [20]], "Δ, η: error, abs_err relative to stl"),
+        ({"digits": ("mIoU",), "": ("error",)}, [[10]], "Δ, η: mIoU relative to stl"),
     ],
 )
 def test_what_enters_delta_is_declared_and_said(record, delta, gains, said):
@@ -472,7 +471,7 @@ def test_intervals_over_test_items_stand_beside_those_over_seeds(record):
     assert rows.loc["old", ["average_items", "difference_items"]].isna().all()
     for text in (board.to_markdown(), printed(board, 120)):
         assert "average ± seeds" in text and "± items" in text and "+2.50 ± 0.39" in text
-    assert "± items: half the 95 % interval over the test items" in board.to_markdown()
+    assert "± items: the same over the test items" in board.to_markdown()
     assert "items" not in Leaderboard.from_records(old).to_markdown()
 
 

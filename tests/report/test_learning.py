@@ -11,9 +11,9 @@ import pytest
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, write_report
 from mtlscale.report.charts.chart import Level, Line
-from mtlscale.report.studies.data_settings import courses
-from mtlscale.report.studies.learning import learning_curves
-from mtlscale.report.studies.sensitivity import Sensitivity
+from mtlscale.report.sections.data_settings import courses
+from mtlscale.report.sections.learning_curves import learning_curves
+from mtlscale.report.sensitivity import Sensitivity
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]

@@ -8,10 +8,9 @@ import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard
-from mtlscale.report.sheets.dataset import of_pairs
+from mtlscale.report.columns.deltas import task_deltas
+from mtlscale.report.sections.pairs import of_pairs, pairwise
 from mtlscale.report.tables.caveats import legend
-from mtlscale.report.tables.gains import task_deltas
-from mtlscale.report.tables.pairwise import pairwise
 from mtlscale.report.tables.table import Table
 from mtlscale.report.tables.takeaway import takeaway
 

@@ -3,9 +3,8 @@ import pytest
 from scipy import stats
 
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.sheets.dataset import of_pairs
+from mtlscale.report.sections.pairs import of_pairs, pairwise
 from mtlscale.report.stats.statistics import BETTER, SAME, WORSE, holm
-from mtlscale.report.tables.pairwise import pairwise
 
 SEEDS = 8
 

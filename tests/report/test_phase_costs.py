@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from report_records import page
 
 from mtlscale.records import PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, Table
@@ -13,8 +14,6 @@ from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import page_looks
 from mtlscale.report.charts.scores import cost_chart
 from mtlscale.report.columns.shown import columns
-from mtlscale.report.formats.markdown import markdown
-from mtlscale.report.writing.html import page
 
 Make = Callable[..., RunRecord]
 
@@ -62,7 +61,7 @@ def test_a_search_counts_as_it_cost_once_whoever_did_it(record: Make) -> None:
 def test_it_is_in_every_form_of_the_leaderboard(record: Make) -> None:
     runs = searched(record)
     board = Leaderboard.from_records(runs)
-    assert "| method | s/run | + phases s | = total s |" in markdown(board.tables["digits"])
+    assert "| method | s/run | + phases s | = total s |" in board.to_markdown()
     assert "40.0 once" in page(runs, board, "searched")
     row = board.to_pandas().set_index("method").loc["conal"]
     assert row[["seconds", "phase_seconds", "total_seconds", "phases_shared"]].tolist() == [13.0, 40.0, 53.0, 1.0]

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtlscale.report.charts.canvas import save
 from mtlscale.report.charts.chart import Image
-from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.report.charts.prediction_grids import Maps, colours, picture_chart
+from mtlscale.report.charts.vega import save
 
 COUNT, HEIGHT, WIDTH = 3, 8, 10
 
@@ -65,7 +64,7 @@ def test_the_grid_has_a_row_per_image_and_two_columns_per_task(dtype: type, tmp_
     assert image.pixels.shape == (HEIGHT, WIDTH, 3)
     if dtype is np.uint8:
         np.testing.assert_allclose(image.pixels, np.moveaxis(inputs[0], 0, -1) / 255)
-    assert save(draw(chart), tmp_path / "pictures.png").read_bytes().startswith(b"\x89PNG")
+    assert save([chart], tmp_path / "pictures.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_classes_beyond_the_palette_and_maps_without_truth_are_drawn() -> None:

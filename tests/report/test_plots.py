@@ -1,15 +1,15 @@
 import pytest
 from PIL import Image
+from report_records import pictures_of
 
-from mtlscale.report.charts.canvas import new_figure, save
 from mtlscale.report.charts.chart import ChartText, Line
 from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.charts.curves import curve_chart, radar_chart, weight_chart
-from mtlscale.report.charts.matplotlib_renderer import draw
 from mtlscale.report.charts.scores import leaderboard_charts
+from mtlscale.report.charts.vega import save
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.sections.figures import file_charts
 from mtlscale.report.stats.curves import epoch_frame, over_seeds, varying_weights
-from mtlscale.report.writing.dataset_charts import file_charts, pictures
 
 
 def texts(chart):
@@ -29,19 +29,21 @@ def test_the_leaderboards_picture_names_every_method_and_its_figure(board_record
     assert chart.title == "digits" and list(gains.x.names) == ["a", "b"]
     assert scores.y.names == gains.y.names == ["mgda", "stl", "equal", "getmtl"]
     assert any("(2/4)" in text for text in texts(chart))
-    with Image.open(save(draw(chart), tmp_path / "leaderboard.png")) as image:
+    with Image.open(save([chart], tmp_path / "leaderboard.png")) as image:
         assert image.format == "PNG" and image.width > 1000
 
 
-def test_two_data_sets_stand_below_each_other(board_records, record):
+def test_two_data_sets_stand_below_each_other(board_records, record, tmp_path):
     other = record("equal", 0, {"x": {"mIoU": 50.0}}, dataset="streets")
     charts = leaderboard_charts(Leaderboard.from_records([*board_records, other]).tables.values())
-    assert [chart.title for chart in charts] == ["digits", "streets"] and len(draw(*charts).subfigs) == 2
+    assert [chart.title for chart in charts] == ["digits", "streets"]
+    svg = save(charts, tmp_path / "both.svg").read_text()
+    assert svg.index(">digits</text>") < svg.index(">streets</text>")
 
 
 def test_every_picture_can_be_written_as_svg(board_records, tmp_path):
     for name, chart in files(board_records).items():
-        assert save(draw(chart), tmp_path / f"{name}.svg").read_text().startswith("<?xml")
+        assert save([chart], tmp_path / f"{name}.svg").read_text().startswith("<svg")
 
 
 def test_curves_show_what_was_recorded(board_records):
@@ -65,15 +67,15 @@ def test_radar_draws_errors_around_a_closed_ring(board_records):
 def test_names_are_taken_as_they_are(record, tmp_path):
     runs = [record(r"$\frac{broken", seed, {"$x": {"accuracy": 90.0}, "y^": {"accuracy": 80.0}}) for seed in range(2)]
     [chart] = leaderboard_charts(Leaderboard.from_records(runs).tables.values())
-    save(draw(chart), tmp_path / "a.png")
-    save(draw(files(runs)["loss_variance"]), tmp_path / "b.png")
+    save([chart], tmp_path / "a.png")
+    save([files(runs)["loss_variance"]], tmp_path / "b.png")
     assert r"$\frac{broken" in chart.panels[0].y.names
 
 
 def test_failures_alone_are_a_picture_too(record, tmp_path):
     lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
     [chart] = leaderboard_charts(Leaderboard.from_records([lost]).tables.values())
-    save(draw(chart), tmp_path / "a.png")
+    save([chart], tmp_path / "a.png")
     assert "no finished run" in texts(chart)
 
 
@@ -85,11 +87,11 @@ def test_a_method_without_a_finished_run_has_no_share_of_them(record):
 
 
 def test_pictures_are_of_what_there_is_and_named_by_data_set(board_records, record):
-    alone = dict(pictures(board_records, Leaderboard.from_records(board_records)))
+    alone = dict(pictures_of(board_records, Leaderboard.from_records(board_records)))
     assert list(alone) == ["weights", "loss_variance", "trace_R_mean"]
     three = {task: {"accuracy": 90.0} for task in "abc"}
     bare = [record("equal", 0, three, dataset=label, epochs=[]) for label in ("a/b", "a b")]
-    found = dict(pictures(bare, Leaderboard.from_records(bare)))
+    found = dict(pictures_of(bare, Leaderboard.from_records(bare)))
     assert list(found) == ["radar_1_a_b", "radar_2_a_b"]
     assert {"a", "b", "c"} <= set(texts(found["radar_1_a_b"][0]))
 
@@ -110,8 +112,3 @@ def test_no_picture_is_higher_than_4000_pixels(record):
     styles = line_styles([run.method for run in one])
     curves = curve_chart({"": over_seeds(epochs, "val")}, styles, "Validation")
     assert len(curves.panels[0].of(Line)) == 24 and "9 more methods" in curves.note
-
-
-def test_whatever_is_higher_is_drawn_smaller(tmp_path):
-    with Image.open(save(new_figure(4.0, 50.0), tmp_path / "high.png")) as image:
-        assert image.height == 4000 and image.width == 320

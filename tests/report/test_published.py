@@ -15,8 +15,8 @@ from mtlscale.config import SHIPPED, UserError, load_experiment, shipped
 from mtlscale.config.registry import components
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, Published, read_published, write_report
+from mtlscale.report.sections.comparisons import compare, compared
 from mtlscale.report.tables.published import PublishedMethod, PublishedTable
-from mtlscale.report.tables.published_comparison import compare
 from pipelines.image.celeba import NINE
 from pipelines.text.amazon import PRODUCTS
 from pipelines.text.newsgroups import TOPICS
@@ -115,7 +115,8 @@ def test_the_nine_attributes_are_those_of_the_pipeline() -> None:
         )
         for method, error in (("stl", 5.5), ("equal", 5.25))
     ]
-    [comparison] = Leaderboard.from_records(runs, published=Published(tables=(table,))).comparisons["faces"]
+    board = Leaderboard.from_records(runs, published=Published(tables=(table,)))
+    [comparison] = compared(board.tables["faces"], board.published["faces"])
     assert comparison.sheet.texts[0][:5] == ("equal", "HPS", "47.25", "49.78 ± 0.26", "-2.53 (!)")
     assert comparison.opposite == (
         "equal is 2.25 better than stl here and 0.19 worse in CoNAL (Yue's thesis), table 5.8.",
@@ -134,7 +135,8 @@ def test_figures_of_an_evaluation_stand_beside_the_published_ones() -> None:
         for label in ("DARTS", "E2RNAS L=5")
         for seed in (0, 2)
     ]
-    [comparison] = Leaderboard.from_records(runs, published=Published(tables=(one, on_top))).comparisons["pictures"]
+    board = Leaderboard.from_records(runs, published=Published(tables=(one, on_top)))
+    [comparison] = compared(board.tables["pictures"], board.published["pictures"])
     figures = ("ours, PGD acc", "published", "ours, FLOPs", "published")
     assert comparison.sheet.header[-6:] == (
         "ours, M parameters",
@@ -192,7 +194,7 @@ def test_it_is_shown_for_its_data_set_wherever_a_leaderboard_is(
 ) -> None:
     other = [record("equal", seed, {"a": 70.0, "b": 60.0}, "elsewhere", "amazon") for seed in (0, 2)]
     board = Leaderboard.from_records([*records, *other], published=Published(tables=(published,)))
-    assert set(board.comparisons) == {"texts"}
+    assert [name for name, table in board.tables.items() if compared(table, board.published[name])] == ["texts"]
     text = io.StringIO()
     Console(file=text, width=120).print(board.to_rich(wide=True))
     files = write_report([*records, *other], tmp_path, "with numbers", board=board)
@@ -278,7 +280,7 @@ def test_improvements_of_errors_are_relative_to_accuracy_as_in_tomatos_table() -
         for method, error in (("separate", 20.0), ("single", 60.0))
     ]
     board = Leaderboard.from_records(runs, baseline="separate", published=Published(tables=(table,)))
-    [comparison] = board.comparisons["digits"]
+    [comparison] = compared(board.tables["digits"], board.published["digits"])
     assert {row[0]: row[2] for row in comparison.sheet.texts} == {"separate": "0.00", "single": "-25.00"}
 
 

@@ -9,6 +9,7 @@ from mtlscale.config import SHIPPED
 from mtlscale.metrics import higher_is_better
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, Published, read_published
+from mtlscale.report.sections.comparisons import compared
 from mtlscale.report.tables.published import PublishedTable
 
 FOLDER = SHIPPED / "published"
@@ -136,7 +137,7 @@ def test_a_wrong_digit_is_seen() -> None:
 def test_a_paper_beside_itself_differs_by_rounding_alone(number: str) -> None:
     table = TABLES[number]
     board = Leaderboard.from_records(records(table), published=Published(tables=(table,)))
-    [comparison] = board.comparisons[table.dataset]
+    [comparison] = compared(board.tables[table.dataset], board.published[table.dataset])
     assert {row[0] for row in comparison.sheet.texts} == set(table.methods)
     parameters = {row[0]: row[-2:] for row in comparison.sheet.texts}
     if any(method.parameters for method in table.methods.values()):

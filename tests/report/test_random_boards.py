@@ -17,8 +17,9 @@ from rich.console import Console
 from mtlscale.records import Epoch, ItemErrors, RunRecord
 from mtlscale.report.cells.sheet import Column
 from mtlscale.report.columns.shown import columns
-from mtlscale.report.formats.first_screen import definitions, first_screen
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.rendered import Report
+from mtlscale.report.sections.first_screen import definitions
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.table import Table
@@ -228,7 +229,7 @@ def check_repeats(table: Table, said: str) -> None:
 def check_first_screen(table: Table) -> None:
     """The first screen fits 80 columns, and has a row for each method."""
     console = Console(width=80, file=io.StringIO())
-    for part in first_screen([table]):
+    for part in Report(tables={table.dataset: table}).printed():
         console.print(part)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(cell_len, lines)) <= 80

@@ -14,8 +14,8 @@ from mtlscale.report import Leaderboard
 from mtlscale.report.charts.chart import Dots
 from mtlscale.report.charts.colors import page_looks
 from mtlscale.report.charts.front import rays_chart
+from mtlscale.report.report_files import write_report
 from mtlscale.report.stats.frames import newest
-from mtlscale.report.writing.report_files import write_report
 
 ERRORS = {"1 of 3": (30.0, 10.0), "2 of 3": (15.0, 15.0), "3 of 3": (12.0, 40.0)}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from report_records import pictures_of
 
 from mtlscale.records import Epoch, EpochFile, Home, Ledger, PhaseCost, RunRecord
 from mtlscale.report import Leaderboard, write_report
@@ -15,6 +16,8 @@ from mtlscale.report.cells.number_format import count_text
 from mtlscale.report.charts.chart import Bars, Dots, HeatMap, Line
 from mtlscale.report.charts.colors import line_styles
 from mtlscale.report.charts.parameter_counts import parameter_chart, sized
+from mtlscale.report.sections.figures import file_charts
+from mtlscale.report.sections.method_tables import method_tables
 from mtlscale.report.stats.curves import epoch_frame, traced
 from mtlscale.report.stats.pareto import pareto
 from mtlscale.report.stats.traces import shortened, trace_values
@@ -23,9 +26,7 @@ from mtlscale.report.structures.branching import branch_curves, branching_chart
 from mtlscale.report.structures.conflicts import conflict_chart, conflict_ratios, conflict_texts
 from mtlscale.report.structures.gates import gate_chart
 from mtlscale.report.structures.searched import structure_charts
-from mtlscale.report.studies.method_tables import method_tables
 from mtlscale.report.tables.published import PublishedTable
-from mtlscale.report.writing.dataset_charts import file_charts, pictures
 
 Make = Callable[..., RunRecord]
 TASKS = ("a", "b")
@@ -175,14 +176,14 @@ def test_affinities_are_means_with_the_tasks_names(record: Make) -> None:
     assert panel.y.names == ("x", "y") and panel.y.reverse
     assert heat.texts == [["+5.0", "−2.0"], ["+3.0", ""]]
     board = Leaderboard.from_records(made)
-    assert [name for name, _ in pictures(made, board)].count("affinity_tag") == 1
-    assert "heatmap_affinity" not in dict(pictures(made, board))
+    assert [name for name, _ in pictures_of(made, board)].count("affinity_tag") == 1
+    assert "heatmap_affinity" not in dict(pictures_of(made, board))
 
 
 def test_tables_of_tables_are_no_heat_maps(record: Make) -> None:
     """The choices of LTB, stage by stage."""
     made = [run(record, "ltb", 0, epochs("search", {"routing": [[[0.5, 0.5], [0.1, 0.9]]] * 3}))]
-    assert [name for name, _ in pictures(made, Leaderboard.from_records(made))] == ["loss_variance"]
+    assert [name for name, _ in pictures_of(made, Leaderboard.from_records(made))] == ["loss_variance"]
 
 
 def test_closed_gates_are_counted_by_task(record: Make) -> None:
@@ -235,7 +236,7 @@ def test_parameters_stand_against_the_gain(record: Make) -> None:
 def test_networks_of_one_size_are_not_drawn(record: Make) -> None:
     made = [record(method, 0, {"a": {"accuracy": 90.0}}, epochs=[]) for method in ("stl", "equal")]
     board = Leaderboard.from_records(made)
-    assert sized(board.tables["digits"]).empty and "parameters" not in dict(pictures(made, board))
+    assert sized(board.tables["digits"]).empty and "parameters" not in dict(pictures_of(made, board))
 
 
 def test_of_many_methods_the_best_and_those_of_the_front_are_drawn(record: Make) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, write_report
-from mtlscale.report.studies.method_settings import settings
+from mtlscale.report.sections.method_settings import settings
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]

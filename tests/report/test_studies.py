@@ -14,13 +14,13 @@ from mtlscale.records import RunRecord
 from mtlscale.report import Leaderboard, write_report
 from mtlscale.report.charts.chart import Dots, Line
 from mtlscale.report.charts.colors import line_styles
-from mtlscale.report.sections.registry import HTML, sections
-from mtlscale.report.studies import similarity
-from mtlscale.report.studies.capacity import best_size, capacity, capacity_rows, gains
-from mtlscale.report.studies.capacity import sentence as capacity_sentence
-from mtlscale.report.studies.method_tables import method_tables
-from mtlscale.report.studies.similarity import correlation, pairs, sentence, turned
-from mtlscale.report.studies.similarity_study import similarity_chart
+from mtlscale.report.report_section import HTML
+from mtlscale.report.sections import similarity
+from mtlscale.report.sections.capacity import best_size, capacity, capacity_rows, gains
+from mtlscale.report.sections.capacity import sentence as capacity_sentence
+from mtlscale.report.sections.method_tables import method_tables
+from mtlscale.report.sections.registry import sections
+from mtlscale.report.sections.similarity import correlation, pairs, sentence, similarity_chart, turned
 
 Make = Callable[..., RunRecord]
 WithoutEpochs = Callable[[Iterable[RunRecord]], list[RunRecord]]
@@ -168,7 +168,8 @@ def test_a_report_has_the_capacities(record: Make, without_epochs: WithoutEpochs
     files = write_report(records, tmp_path, "capacity")
     assert "| all | 30 | 75.50 | 20 | 80.50 |" in files["markdown"].read_text()
     assert files["capacity"].stat().st_size > 10_000
-    [study] = sections(Leaderboard.from_records(records).tables, records, HTML)
+    made = sections(Leaderboard.from_records(records).report(records), HTML)
+    [study] = [section for section in made if section.key == "capacity"]
     assert study.chart.legend_names == ["stl", "equal"]
     rings = [ring for ring in study.chart.panels[0].of(Dots) if len(ring.x)]
     assert [(list(ring.x), list(ring.y)) for ring in rings] == [([10.0], [70.5]), ([20.0], [80.5])]

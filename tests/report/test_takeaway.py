@@ -1,9 +1,12 @@
+import warnings
+
 import numpy as np
 import pytest
 
 from mtlscale.records import ItemErrors
 from mtlscale.report.columns.shown import columns
 from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.sections.tables import caption
 from mtlscale.report.stats.statistics import half_width, paired_tests
 from mtlscale.report.tables.caveats import legend
 from mtlscale.report.tables.takeaway import takeaway
@@ -83,6 +86,7 @@ def test_without_a_reference_and_without_a_number(record, board_records):
     lost = record("lost", 0, {}, main_metrics={}, higher_is_better={}, status="failed", error="out of memory")
     (table,) = Leaderboard.from_records([lost]).tables.values()
     assert takeaway(table) == "On digits, no run has reported a metric; 1 of 1 runs did not finish (lost)."
+    assert caption(table) == "No results on digits"
 
 
 def test_names_are_not_escaped(record):
@@ -100,8 +104,8 @@ def test_the_legend_names_what_the_average_is_of_and_why_the_threshold_is_below_
     scores = {"a": {"accuracy": 80.0}, "b": {"accuracy": 90.0}}
     records = [record(method, seed, scores) for method in ("stl", "equal") for seed in range(3)]
     said = legend(next(iter(Leaderboard.from_records(records).tables.values())))
-    assert said.startswith("average: test accuracy in %, mean over 2 tasks; mean ± 95 % t-interval over 3 seeds; ")
-    assert "a p below 0.045 counts (at 0.05, tests on small test sets err more often than 5 in 100 times)" in said
+    assert said.startswith("average: test accuracy in %, mean of 2 tasks; ±: half the 95 % interval over 3 seeds; ")
+    assert "Holm-corrected, p < 0.045" in said
 
 
 HARD = np.linspace(-3.0, 3.0, 50)  # what test items add to the replicates of every method
@@ -155,6 +159,17 @@ def test_five_times_the_error_is_worse_however_noisy_the_baseline(record):
     assert paired_tests(scores, "equal")["verdict"]["constant"] == "not distinguishable", "as relative gains"
     assert "errors as log ratios" in legend(found) and "log points of Δ" in legend(found)
     assert found.signs(["delta_i", "a.abs_err"], "equal").loc["constant"].tolist() == [-1, -1]
+
+
+def test_many_tasks_are_tested_without_a_warning(record):
+    tasks = [f"t{number}" for number in range(300)]
+    records = [record(method, seed, {task: {"accuracy": 90.0 + seed + shift} for task in tasks})
+               for method, shift in (("equal", 0), ("mgda", 1)) for seed in range(3)]  # fmt: skip
+    table = Leaderboard.from_records(records).tables["digits"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        signs = table.signs([f"{task}.accuracy" for task in tasks], "equal")
+    assert signs.shape == (2, 300)
 
 
 def test_floors_do_not_count_in_the_difference_that_seeds_show(record):

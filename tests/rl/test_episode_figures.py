@@ -15,8 +15,7 @@ from mtlscale.data.readers.prepared import load_prepared
 from mtlscale.execution import Job, Options, execute
 from mtlscale.execution.preparing.prepare import prepare
 from mtlscale.records.events import Event, Noted, RunEnded
-from mtlscale.report.charts.canvas import save
-from mtlscale.report.charts.matplotlib_renderer import draw
+from mtlscale.report.charts.vega import save
 from mtlscale.rl.environments import (
     CannotRender,
     Episode,
@@ -129,7 +128,7 @@ def test_a_run_leaves_frames_of_an_episode_of_each_task(
     assert [found.shape for found in frames] == [(6, 240, 240, 3)] * 2
     assert np.array_equal(last, frames[0][-1]) and not np.array_equal(frames[0][0], frames[0][-1])
     assert not np.array_equal(other, frames[0][0])  # places are those of the seed
-    assert picture(tmp_path) == save(draw(strip_chart(strips, TITLE)), tmp_path / "expected.png").read_bytes()
+    assert picture(tmp_path) == save([strip_chart(strips, TITLE)], tmp_path / "expected.png").read_bytes()
 
 
 def test_without_opengl_a_run_ends_as_before_with_a_note_and_trajectories(
@@ -143,7 +142,7 @@ def test_without_opengl_a_run_ends_as_before_with_a_note_and_trajectories(
     assert note.startswith("episodes.png shows trajectories of the hand, not frames") and "disable" in note
     assert "apt install libegl1" in note
     expected = trajectory_chart([hand_trajectory(told, episode) for episode in experts], TITLE)
-    assert picture(tmp_path) == save(draw(expected), tmp_path / "expected.png").read_bytes()
+    assert picture(tmp_path) == save([expected], tmp_path / "expected.png").read_bytes()
     assert [panel.title for panel in expected.panels] == [
         f"reach: success after {len(experts[0])} steps",
         "drawer-close: no success in 60 steps",  # that many are too few for it

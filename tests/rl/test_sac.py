@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from two_workers import two_workers
 
+from mtlscale.architectures import EpochView
 from mtlscale.config import Experiment, Run, UserError, build
 from mtlscale.config.settings.models import MethodSpec
 from mtlscale.data import PreparedData, Workers, load_prepared
@@ -282,7 +283,7 @@ def collected(data: PreparedData) -> SACModule:
     """Have a model collect its first episodes, which tests leave as they are."""
     model = Trainer(run_on(data), data).model
     assert isinstance(model, SACModule)
-    model.on_epoch_begin(1)
+    model.on_epoch_begin(EpochView(1))
     return model
 
 
@@ -291,7 +292,7 @@ def test_what_each_turn_moves(data: PreparedData, method: dict[str, Any]) -> Non
     trainer = Trainer(run_on(data, method), data)
     model = trainer.model
     assert isinstance(model, SACModule)
-    model.on_epoch_begin(1)
+    model.on_epoch_begin(EpochView(1))
     groups = model.groups()
     targets = [name for name, _ in model.named_buffers() if name.startswith("target_")]
     assert sum(map(len, groups.values())) == len(list(model.parameters()))

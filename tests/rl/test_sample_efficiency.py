@@ -16,7 +16,8 @@ from mtlscale.records import Epoch, PhaseCost, RunRecord
 from mtlscale.report import write_report
 from mtlscale.report.charts.chart import Line
 from mtlscale.report.leaderboard import Leaderboard
-from mtlscale.report.sections.registry import HTML, sections
+from mtlscale.report.report_section import HTML
+from mtlscale.report.sections.registry import sections
 from mtlscale.report.stats.curves import traced
 from mtlscale.rl.report.sample_efficiency import (
     SampleEfficiency,
@@ -192,4 +193,5 @@ def test_there_is_none_without(without: str, runs: list[RunRecord]) -> None:
         if without == "end":
             run.status = "failed"
     assert not list(sample_efficiencies(runs))
-    assert not sections(Leaderboard.from_records(runs).tables, runs, HTML)
+    made = sections(Leaderboard.from_records(runs).report(runs), HTML)
+    assert "families" not in {section.key for section in made}

@@ -33,7 +33,7 @@ from pipelines.image.taskonomy import BUILDINGS
 from pipelines.text.amazon import PRODUCTS
 from pipelines.text.newsgroups import LABELS
 from pipelines.text.sentences import SETS
-from pipelines.vectors import adult, census_income
+from pipelines.vectors import adult, census_income, parkinsons
 
 
 @dataclass(frozen=True)
@@ -678,6 +678,28 @@ DATA_SETS["qm9"] = Entry(
             f"{value:.5f}" for value in np.random.default_rng(s["i"]).normal(size=15)),
         "mol_id,smiles,A,B,C,mu,alpha,homo,lumo,gap,r2,zpve,u0,u298,h298,g298,cv")}),
     {}, {"split": 1}, needed=named("qm9.csv"),
+)  # fmt: skip
+DATA_SETS["molecules"] = Entry(
+    (46, 12, 14),
+    FakeSet(each(smiles=MOLECULES, twin=range(3)), {"tox21.csv": lines(
+        lambda s: f"{s['smiles']}{'C' * s['twin']},{s['i'] % 2},{s['i'] % 3 % 2 if s['i'] % 5 else ''}",
+        "smiles,NR-AR,SR-p53")}),
+    {}, {"split": 1}, needed=named("tox21.csv"),
+)  # fmt: skip
+DATA_SETS["multi_target"] = Entry(
+    (96, 24, 30),
+    FakeSet(each(n=range(150)), {"edm.arff.gz": lines(
+        lambda s: ",".join(f"{value:.4f}" for value in np.random.default_rng(s["i"]).normal(size=5)),
+        "@relation edm\n" + "".join(f"@attribute {name} numeric\n" for name in ("a", "b", "c", "D", "E")) + "@data")}),
+    {"set": "edm"}, {"split": 1}, needed=named("edm.arff.gz"),
+)  # fmt: skip
+DATA_SETS["parkinsons"] = Entry(
+    (95, 25, 30),
+    FakeSet(each(person=range(1, 31), visit=range(5)), {"parkinsons_updrs.data": lines(
+        lambda s: f"{s['person']}," + ",".join(
+            f"{value:.4f}" for value in np.random.default_rng(s["i"]).normal(size=len(parkinsons.COLUMNS) - 1)),
+        "subject#,age,sex,test_time,motor_UPDRS,total_UPDRS,and,the,other,columns")}),
+    {}, {"split": 1}, needed=named("parkinsons_updrs.data"),
 )  # fmt: skip
 
 # -- sets without files ------------------------------------------------------------------------------------------------

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.records.record import weights_of_epochs
+from mtlscale.report.charts.chart import Chart
+from mtlscale.report.leaderboard import Leaderboard
+from mtlscale.report.report_files import pictures
+from mtlscale.report.sections.registry import sections
 
 DIRECTIONS = {"accuracy": True, "cross_entropy": False, "error": False, "mIoU": True, "abs_err": False, "loss": False}
+
+
+def page(records: Sequence[RunRecord], board: Leaderboard, name: str) -> str:
+    """The page of the records."""
+    return board.report(records, title=name, overall=board.overall()).text("html")
+
+
+def pictures_of(records: Sequence[RunRecord], board: Leaderboard) -> Iterator[tuple[str, list[Chart]]]:
+    """The pictures of the records' report by the names of their files."""
+    return pictures(sections(board.report(records, overall=board.overall()), "report"))
 
 
 @pytest.fixture(scope="session")

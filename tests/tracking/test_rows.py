@@ -87,7 +87,9 @@ def test_rows_say_what_the_leaderboard_says(small: Callable[..., Experiment], ho
     assert one.info.run_name == "mgda · seed 1" and one.data.params["label"] == "mgda · uneven"
     assert len(client.search_runs([place.experiment_id], "dataset.name = 'uneven' and dataset.context = 'train'")) == 12
     assert place.tags["mlflow.note.content"].startswith("[Methods compared](#/experiments/1/runs?")
-    assert json.loads(place.tags["mlflow.sharedViewState.methods"])["orderByKey"] == "metrics.`place`"
+    view = json.loads(place.tags["mlflow.sharedViewState.methods"])
+    assert view["orderByKey"] == "metrics.`place`" and view["columnOrder"][-1] == "duration"
+    assert view["columnOrder"][0] == view["selectedColumns"][0] == "metrics.`test.mean`"
 
 
 def test_rows_follow_while_runs_go_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,13 +115,23 @@ def test_wandb_has_every_epoch_once_offline(tmp_path: Path, monkeypatch: pytest.
     runs, told = write(Home(tmp_path), "wandb")
     assert told == []
 
+    def entries() -> dict[str, list[Any]]:
+        paths = (tmp_path / "wandb").glob("wandb/offline-run-*/run-*.wandb")
+        read = {path: chunks(path.read_bytes()) for path in paths}
+        parse = wandb_internal_pb2.Record.FromString
+        return {path.stem.removeprefix("run-"): [parse(data) for data in log] for path, log in read.items()}
+
+    until = time.monotonic() + 60  # its own process writes the end
+    files = entries()
+    while sum(f[-1].WhichOneof("record_type") == "exit" for f in files.values() if f) < len(runs):
+        assert time.monotonic() < until, "a file without its end"
+        time.sleep(0.2)
+        files = entries()
+
     written: dict[str, list[dict[str, str]]] = {}
     configs: dict[str, set[str]] = {}
-    for path in (tmp_path / "wandb").glob("wandb/offline-run-*/run-*.wandb"):
-        run_id = path.stem.removeprefix("run-")
-        for data in chunks(path.read_bytes()):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
+    for run_id, records in files.items():
+        for record in records:
             if record.WhichOneof("record_type") == "history":
                 items = {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
                 written.setdefault(run_id, []).append(items)

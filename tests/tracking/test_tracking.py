@@ -89,6 +89,7 @@ def test_a_server_that_dies_in_the_middle_is_caught_up_later(
                 until(lambda: begun(server.uri) == 3)
                 server.kill()
             record = record_of(run)
+            EpochFile(home.run(run.run_id)).take(record.epochs)
             ledger.append(record)
             tracker.finished(run, record, home.run(run.run_id))
         assert tracker.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from frozen.cases import Case
@@ -15,7 +17,7 @@ from mtlscale.training import Trainer, finish
 SGD = {"epochs": 3, "batch_size": 8, "lr": 5e-2, "dtype": "float64", "optimizer": "sgd", "checkpoint_seconds": 0}
 
 
-def case(**options: bool) -> Case:
+def case(**options: Any) -> Case:
     method = {"architecture": {"name": "aligned", **options}, "balancer": "equal"}
     return Case("uneven", method, SGD, encoder={"name": "mlp", "hidden": [5]})
 
@@ -38,9 +40,9 @@ def left(one: Case, workers: Workers | None = None) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("freeze_shared", [True, False])
-def test_a_run_leaves_the_scores_of_the_parameters_it_chose(freeze_shared: bool) -> None:
-    found = left(case(freeze_shared=freeze_shared))
+@pytest.mark.parametrize("options", [{}, {"together": True}, {"source_task": "b", "freeze_shared": False}])
+def test_a_run_leaves_the_scores_of_the_parameters_it_chose(options: dict[str, Any]) -> None:
+    found = left(case(**options))
     torch.testing.assert_close(found["before"], found["expected before"], rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(found["after"], found["expected after"], rtol=1e-7, atol=1e-9)
     assert (found["after"] - found["before"]).abs().max() > 1e-4

@@ -12,7 +12,6 @@ from frozen.cases import Case
 from frozen.compute import in_memory, run_of
 from torch import Tensor
 
-from mtlscale.architectures import WeighsTasks, capability
 from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.data import PreparedData, Samples, Workers
 from mtlscale.records import RunRecord
@@ -236,8 +235,18 @@ def test_searched_weights_run_to_the_task_of_the_smallest_loss() -> None:
 
 def test_equal_task_weights_leave_the_losses_alone() -> None:
     trainer, record = trained(case("dsmtl_al", task_weights="equal", search_epochs=1))
-    assert capability(trainer.model, WeighsTasks) is None
+    assert trainer.model.task_weights() is None
     assert not any("task_weights" in epoch.traces for epoch in record.epochs)
+
+
+def test_weights_that_are_equal_in_the_retraining_alone_leave_the_search_as_it_is() -> None:
+    found = {}
+    for choice in ("learned", "retrain"):
+        trainer, record = trained(case("dsmtl_al", task_weights=choice, search_epochs=2, arch_lr=0.3))
+        found[choice] = [epoch for epoch in record.epochs if epoch.phase == "search"]
+        assert (trainer.model.task_weights() is None) == (choice == "retrain")
+        assert ("task_weights" in record.structure) == (choice == "learned")
+    assert [epoch.traces for epoch in found["learned"]] == [epoch.traces for epoch in found["retrain"]]
 
 
 @pytest.mark.parametrize("data", ["uneven", "images"])

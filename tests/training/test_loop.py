@@ -73,6 +73,28 @@ def test_early_stopping_ends_a_run_that_no_longer_improves(small: Small, uneven:
     assert len(record.epochs) == record.chosen_epoch + 3 < 200
 
 
+def test_a_budget_of_seconds_ends_a_run_with_the_epoch_that_spends_it(
+    small: Small, uneven: Uneven, run_of: RunOf, tmp_path: Path
+) -> None:
+    data = uneven()
+    plain = "epochs: 6, batch_size: 16, evaluate_every: 4, checkpoint_seconds: 0"
+    free = run_of(small(methods="[equal]", training=f"{{{plain}}}"), data)
+    assert "seconds" not in free.spec["training"]  # run ids are those of before there were budgets
+
+    record = train(run_of(small(methods="[equal]", training=f"{{{plain}, seconds: 1e-6}}"), data), data)
+    assert (record.status, len(record.epochs), record.chosen_epoch) == ("finished", 1, 1)
+    assert record.epochs[0].val and record.counters["out_of_seconds"] == 1  # measured, though no fourth epoch
+
+    rich = Trainer(run_of(small(methods="[equal]", training=f"{{{plain}, seconds: 1e6}}"), data), data, folder=tmp_path)
+    next(rich.train())
+    rich.at.train_seconds = 1e6  # a checkpoint keeps what was spent
+    rich._save()
+    again = Trainer(rich.run, data, folder=tmp_path)
+    record = finish(again)
+    assert (len(record.epochs), record.counters["out_of_seconds"]) == (2, 1)
+    assert "out_of_seconds" not in train(free, data).counters
+
+
 def test_a_nan_marks_the_run_diverged_and_names_method_task_and_step(
     small: Small, uneven: Uneven, run_of: RunOf
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from mtlscale.config import PARTS, Outline, UserError, component, fingerprint_with, names
-from mtlscale.metrics import METRICS, possible
+from mtlscale.config import PARTS, Outline, UserError, component, fingerprint_with, names, shipped_metrics
+from mtlscale.metrics import possible
 from mtlscale.records import RunRecord
 from mtlscale.records.submission_schema import EXPERIMENT
 
@@ -35,7 +35,7 @@ def problems_of(record: RunRecord, outline: Outline) -> Iterator[str]:
         if not record.metrics.get(split):
             yield f"metrics: there are none on {split}"
     for name, higher in record.higher_is_better.items():
-        if name in METRICS and METRICS[name].higher_is_better != higher:
+        if name in shipped_metrics() and shipped_metrics()[name].higher_is_better != higher:
             yield f"higher_is_better: {name} has the other direction"
     for section, splits in (("metrics", record.metrics), ("last", record.last)):
         for split, tasks in splits.items():
@@ -60,7 +60,7 @@ def _fingerprint(record: RunRecord, outline: Outline) -> str:
     names = record.higher_is_better  # unknown for a failed run
     if not names:
         return record.fingerprint
-    own_names = outline.names - METRICS.keys()
+    own_names = outline.names - shipped_metrics().keys()
     files = {name: plugin for plugin in outline.plugins for name in plugin.components if name in own_names}
     hashes = {name: files[name].code_hash for name in sorted(names) if name in files}
     return fingerprint_with(record.fingerprint, (), hashes)
@@ -76,7 +76,7 @@ def _foreign_parts(record: RunRecord, outline: Outline) -> Iterator[str]:
 
 def _impossible(metrics: Mapping[str, float], record: RunRecord, outline: Outline) -> Iterator[str]:
     for metric, value in metrics.items():
-        if metric == "loss" or metric in outline.names - METRICS.keys():
+        if metric == "loss" or metric in outline.names - shipped_metrics().keys():
             plausible = math.isfinite(value)
         elif metric not in record.higher_is_better:
             yield f"{metric}: higher_is_better does not name it"
@@ -110,8 +110,8 @@ def other_settings(record: RunRecord, outline: Outline) -> Iterator[str]:
         if spec["training"].get(key) != value and value is not False:  # `off` is false in YAML
             yield f"spec.training.{key}: {spec['training'].get(key)!r}, but {EXPERIMENT} has {value!r}"
 
-    asked = dataset.metrics.values() if isinstance(dataset.metrics, Mapping) else [dataset.metrics]
-    for metric in sorted({name for several in asked for name in several} - record.higher_is_better.keys()):
+    metrics = dataset.metrics.values() if isinstance(dataset.metrics, Mapping) else [dataset.metrics]
+    for metric in sorted({name for several in metrics for name in several} - record.higher_is_better.keys()):
         if record.status == "finished":
             yield f"metrics: there is no {metric}, which {EXPERIMENT} asks for"
 

@@ -102,10 +102,9 @@ def _of_experiment(outline: Outline, provenance: Provenance) -> Iterator[Problem
     if outline.shipped is not None:
         labels |= {method.architecture.name for method in outline.shipped.methods}
     if FLOORS[0] not in labels or not labels & (_FLOORS - {FLOORS[0]}):
-        missing = " and ".join(floor for floor in FLOORS if floor not in labels)
-        yield Problem(
-            EXPERIMENT, None, f"floors: {missing} missing; write `floors: [{', '.join(FLOORS)}]` and run them"
-        )
+        usual = FLOORS[:2]  # those of data of every kind
+        missing = " and ".join(floor for floor in usual if floor not in labels)
+        yield Problem(EXPERIMENT, None, f"floors: {missing} missing; write `floors: [{', '.join(usual)}]` and run them")
 
     files = {plugin.path.name for plugin in outline.plugins}
     for name in sorted(files ^ set(provenance.plugins)):
@@ -150,11 +149,11 @@ def _belonging(
     by_label = set(outline.by_label())
     records = {record.run_id: record for _, record in lines}
     shipped = () if outline.shipped is None else contributed_records(outline.shipped, records, provenance.data)
-    known = {(record.dataset, record.method, record.seed): record for record in shipped}
+    shipped_records = {(record.dataset, record.method, record.seed): record for record in shipped}
     for record in records.values():
         key = (record.dataset, record.method, record.seed)
         if key in by_label:
-            known.setdefault(key, record)
+            shipped_records.setdefault(key, record)
 
     datasets = {dataset.label: index for index, dataset in enumerate(outline.datasets)}
     methods = {row.label: index for index, row in enumerate(outline.methods)}
@@ -163,7 +162,7 @@ def _belonging(
     def position(key: _Key) -> tuple[int, int, int]:
         return datasets[key[0]], methods[key[1]], seeds.get(key[2], len(seeds))  # a record may state another seed
 
-    return tuple(known[key] for key in sorted(known, key=position))
+    return tuple(shipped_records[key] for key in sorted(shipped_records, key=position))
 
 
 def _of_runs(outline: Outline, lines: Sequence[tuple[int, RunRecord]], provenance: Provenance) -> Iterator[Problem]:

@@ -64,17 +64,17 @@ def contribute(
                 "readers look at one file, so put that into it"
             )
 
-    own = own_board(experiment, home)
-    if own.unsettled:
-        raise UserError(f"{experiment.name} cannot be contributed: {next(iter(own.unsettled.values()))}")
-    if not own.records:
+    board = own_board(experiment, home)
+    if board.unsettled:
+        raise UserError(f"{experiment.name} cannot be contributed: {next(iter(board.unsettled.values()))}")
+    if not board.records:
         raise UserError(f"no runs of {experiment.name} in {home.root}; run it first, or name its --home")
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
         staged = Path(name, folder.name)
         staged.mkdir()
-        _write(staged, experiment, settings, own.records, by, note)
+        _write(staged, experiment, settings, board.records, by, note)
         checked = check(staged)
         if checked.problems:
             raise UserError(f"{experiment.name} cannot be contributed: {checked.problems[0]}")

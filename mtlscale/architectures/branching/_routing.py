@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures.branching._pretraining import SearchModule
 from mtlscale.architectures.contract import encoder_head, staged
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.architectures.trees import Tree
@@ -84,7 +85,7 @@ class RoutedModule(SearchModule):
         self.steps += 1
         self._draw()
 
-    def on_epoch_end(self, epoch: int) -> None:
+    def on_epoch_end(self, epoch: EpochView) -> None:
         self.epochs += 1
         self.temperature.fill_(self.cooling(self.epochs))
 

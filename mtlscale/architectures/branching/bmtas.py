@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from mtlscale.architectures.branching._costs import expected_groups, shares, stage_flops
 from mtlscale.architectures.branching._pretraining import PretrainedSearch
 from mtlscale.architectures.branching._routing import RoutedModule, likeliest, mixed, tree_in, warm_epochs
-from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.hooks import LabelledData
 from mtlscale.architectures.phases import Phase, PhaseOutput
 from mtlscale.architectures.structure_search import Search, shares_of
 from mtlscale.architectures.trees import BranchedModule, Tree, checked

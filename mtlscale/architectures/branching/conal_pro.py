@@ -40,8 +40,8 @@ class RoundModule(SearchModule):
 
     Round s = 1, 2, … decides on stage q = S - s (from 0) of S. An active task mixes two paths by two logits: the trunk
     up to and with q, followed by what its group shares from there on; and the trunk up to before q, followed by stages
-    of its own. Tasks that left in a round go on as they were: the trunk up to and with that round's stage, then their
-    group's.
+    of its own. Tasks that left in a round read the trunk up to and with that round's stage, then their group's stages;
+    they go on training if `left` is "train", and move nothing if it is "rest".
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class RoundModule(SearchModule):
         name: str,
         round: int = 1,
         found: PhaseOutput | None = None,
+        left: str = "rest",
     ) -> None:
         super().__init__()
         self.names = tuple(task.name for task in suite.tasks)
@@ -62,6 +63,7 @@ class RoundModule(SearchModule):
 
         self.asked = self.stages - round
         self.active = [index for index, task in enumerate(self.names) if task not in self.left]
+        self.moving = self.active if left == "rest" else list(range(len(self.names)))  # whose losses move anything
         self.heads = nn.ModuleList(encoder_head(trunk, task, dropout) for task in suite.tasks)
         self.alpha = nn.ParameterList(nn.Parameter(torch.zeros(2)) for _ in self.active)  # logits [share, do not share]
 
@@ -128,7 +130,9 @@ class RoundModule(SearchModule):
 
     def _mixed(self, place: int, features: Mapping[Path, Tensor]) -> Tensor:
         path_features = [features[path] for path in self.paths[place]]
-        return path_features[0] if len(path_features) == 1 else mean(self.logits(place).softmax(0), path_features)
+        if len(path_features) > 1:
+            return mean(self.logits(place).softmax(0), path_features)
+        return path_features[0] if place in self.moving else path_features[0].detach()
 
     def logits(self, place: int) -> Tensor:
         """Return the logits [share, do not share] of an active task."""
@@ -154,7 +158,10 @@ class RoundModule(SearchModule):
         return [*own_logits, *own_stages, *self.heads[index].parameters()]
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
-        return {WEIGHTS: [*self.encoders.parameters(), *self.heads.parameters()], CHOICE: list(self.alpha)}
+        moving = set(self.moving)
+        stages = [p for key, users in self.users.items() if users & moving for p in self.of_stage(*key)]
+        heads = [p for index in self.moving for p in self.heads[index].parameters()]
+        return {WEIGHTS: [*stages, *heads], CHOICE: list(self.alpha)}
 
     @torch.no_grad()
     def phase_output(self) -> PhaseOutput:
@@ -214,8 +221,9 @@ class CoNALPro(PretrainedSearch, Search):
     """CoNAL-Pro: CoNAL's search cut into a round per stage, last stage first, whose result is a nested tree.
 
     In each round the tasks still in question learn by two logits whether to share the stage, together with what they
-    share after it, or to have everything from there on to themselves. Those that share leave as a subgroup; a round
-    follows for the others, one stage nearer the input. Conflicts are noticed at the stage in question alone. The source
+    share after it, or to have everything from there on to themselves. Those that share leave the search as a subgroup;
+    a round follows for the others, one stage nearer the input. With `left: train` the subgroups go on learning, and
+    count in later conflicts. Conflicts are noticed at the stage in question alone. The source
     does not say how weights pass from round to round: here they continue, new stages start as copies of what they
     replace, and logits start anew. `search_epochs` are those of all rounds together, at least one each. Then the tree
     is trained from scratch with the run's balancer, by default `rlw`.
@@ -226,6 +234,9 @@ class CoNALPro(PretrainedSearch, Search):
     balancer: ClassVar[str] = "rlw"
 
     conflict: str = knob("module", choices=("module", "none"), help="whether a conflict leaves the stage as it is")
+    left: str = knob(
+        "rest", choices=("rest", "train"), help="what tasks that have left the search do in later rounds", later=True
+    )
     levels: str = knob(
         "bi", choices=("bi", "single"), help="a half of the training data for each turn, or all of it", later=True
     )
@@ -245,14 +256,14 @@ class CoNALPro(PretrainedSearch, Search):
         return not phase.startswith(_PHASE) or "weights" in found or PRETRAINED in found
 
     def build_search(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> RoundModule:
-        return RoundModule(suite, encoder, dropout, self.name)
+        return RoundModule(suite, encoder, dropout, self.name, left=self.left)
 
     def build_found(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         if phase.startswith(_PHASE):
             number = int(phase.removeprefix(_PHASE))
-            return RoundModule(suite, encoder, dropout, self.name, number, found)
+            return RoundModule(suite, encoder, dropout, self.name, number, found, self.left)
         if self.found and "weights" in found:
             raise UserError(
                 f"{self.name}: found is the result of a round with another after it; name the last one's file"

@@ -87,13 +87,15 @@ class DSMTLSearched(PretrainedSearch, Search):
     data, the encoders and heads on the other half. Then each task's private encoder is the stages from its likeliest
     branch point on, on the public features before, mixed with the public features by a gate. Everything is trained from
     scratch on all data with the task weights found, and with the run's balancer. The weights found favour tasks of
-    small losses by construction; `task_weights: equal` does without.
+    small losses by construction; `task_weights: equal` does without them, `retrain` does so in the training alone.
     """
 
     name: ClassVar[str] = "dsmtl_al"
     source: ClassVar[str] = "Yue, Ye & Zhang, Deep Safe Multi-Task Learning, arXiv 2021: DSMTL-AL"
 
-    task_weights: str = knob("learned", choices=("learned", "equal"), help="of the losses, in search and retraining")
+    task_weights: str = knob(
+        "learned", choices=("learned", "retrain", "equal"), help="of the losses; retrain: equal in the retraining alone"
+    )
     alpha: float | None = knob(None, low=0.0, high=1.0, help="share of the public features, fixed; learned by default")
 
     levels: str = knob(
@@ -107,14 +109,14 @@ class DSMTLSearched(PretrainedSearch, Search):
         return self.and_retrain(self.search_phase(turns))
 
     def build_search(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> Supernet:
-        kind = WeighingSupernet if self.task_weights == "learned" else Supernet
+        kind = Supernet if self.task_weights == "equal" else WeighingSupernet
         return kind(suite, encoder, dropout, self.name)
 
     def build_found(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
         points = [found["points"][task.name] for task in suite.tasks]
-        if self.task_weights == "equal":
+        if self.task_weights != "learned":
             return DSMTLModule(suite, encoder, dropout, alpha=self.alpha, points=points)
         if "weights" not in found:
             raise UserError(f"{self.name}: the search that `found` names has no task weights; set task_weights: equal")

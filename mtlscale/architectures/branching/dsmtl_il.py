@@ -10,6 +10,7 @@ from torch import nn
 
 from mtlscale.architectures.branching._dsmtl import DSMTLModule
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.architectures.phases import Phase, PhaseOutput, Turn
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import TaskSuite, knob
@@ -70,16 +71,16 @@ class PublicModule(DSMTLModule):
     def open(self, place: int) -> bool:
         return super().open(place) and (self.training or bool(self.kept[place]))
 
-    def select_by_loss(self, losses: Callable[[str], Mapping[str, float]]) -> None:
+    def before_evaluation(self, epoch: EpochView) -> None:
         """Close the gates that make their task's loss larger than its private network's, on any of the splits."""
         if not self.splits:
             return
         if bool(self.closed.isnan().all()):
             self.kept.fill_(False)
-            self.closed.copy_(self._table(losses))
+            self.closed.copy_(self._table(epoch.split_losses))
         self.kept.fill_(True)
         # A task without a label in a split has no loss there.
-        harmless = (self._table(losses) <= self.closed.cpu()) | self.closed.cpu().isnan()
+        harmless = (self._table(epoch.split_losses) <= self.closed.cpu()) | self.closed.cpu().isnan()
         self.kept.copy_(harmless.all(0))
 
     def _table(self, losses: Callable[[str], Mapping[str, float]]) -> torch.Tensor:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mtlscale.architectures.contract import Architecture
 from mtlscale.architectures.hard.hps import HPSModule
+from mtlscale.architectures.hooks import StepView
 from mtlscale.config import TaskSuite, knob
-from mtlscale.config.preferences import Preference, rays
+from mtlscale.config.preferences import Preference, central, rays
 from mtlscale.encoders import EncoderModule
 
 
@@ -29,7 +31,19 @@ class PreferredModule(HPSModule):
         self.register_buffer("preference", torch.full((tasks,), 1.0 / tasks))
 
     def set_preference(self, preference: Tensor) -> None:
+        """Use this preference [T] in the passes that follow."""
         self.preference.copy_(preference, non_blocking=True)
+
+    def before_step(self, step: StepView) -> None:
+        """Draw the preference of this step, a function of seed and step alone, for network and balancer."""
+        rng = np.random.default_rng((step.seed, step.number))
+        drawn = torch.from_numpy(rng.dirichlet(np.full(len(self.names), self.concentration)))
+        self.set_preference(drawn)
+        step.hint("preference", drawn)
+
+    def prefer(self, preference: Preference | None = None) -> None:
+        chosen = self.grid[central(self.grid)] if preference is None else preference
+        self.set_preference(torch.tensor(chosen, dtype=torch.float64))
 
 
 class PreferredArchitecture(Architecture):

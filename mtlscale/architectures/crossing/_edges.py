@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtlscale.architectures.contract import MultiTaskModule, encoder_head
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.architectures.phases import PhaseOutput
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.config import TaskSuite
@@ -199,8 +200,8 @@ class SearchedModule(JoinedModule):
     def penalty(self) -> Tensor:
         return self.factor * entropy(self._all_logits()).mean()
 
-    def on_epoch_end(self, epoch: int) -> None:
-        self.factor.fill_(epoch * self.entropy)
+    def on_epoch_end(self, epoch: EpochView) -> None:
+        self.factor.fill_(epoch.number * self.entropy)
 
     def edge_weights(self) -> list[float]:
         """Return the weights of the edges, in the order of `edges`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,9 @@ class LinearFit:
 
 Fits = dict[str, LinearFit]  # task -> its predictor
 
+_Kind = Callable[[Mapping[str, Task], Mapping[str, Examples], float], Fits]
+_MANY = 100  # tasks on which strength and kind are chosen, at most
+
 _last_fits: dict[str, Fits] = {}  # hash of the tasks, examples and strengths -> their regressions; of one alone
 
 
@@ -56,8 +59,9 @@ def fit(
     """Return the regressions that predict validation best, by the mean over tasks.
 
     For each strength every task has a regression of its own; if all tasks have labels of one kind, one regression of
-    all tasks with an indicator of the task is a candidate too. The last result is kept: a floor of another seed has
-    the same examples, if no part of them is drawn.
+    all tasks with an indicator of the task is a candidate too. Of more than 100 tasks, 100 at even distances choose,
+    and the best candidate is then fitted to all. The last result is kept: a floor of another seed has the same
+    examples, if no part of them is drawn.
 
     Args:
         strengths: Inverse strengths of the penalty to choose from.
@@ -80,25 +84,35 @@ def _best_fits(
 ) -> Fits:
     from threadpoolctl import threadpool_limits
 
-    train = {name: _labelled(tasks[name], examples) for name, examples in train.items()}
-    val = {name: _labelled(tasks[name], examples) for name, examples in val.items()}
+    names = list(tasks)
+    if len(names) > _MANY:
+        names = [names[place * len(names) // _MANY] for place in range(_MANY)]
+    some = {name: tasks[name] for name in names}
+    some_train, some_val = (
+        {name: labelled(task, examples[name]) for name, task in some.items()} for examples in (train, val)
+    )
+    kinds: list[_Kind] = [_each_alone]
+    if len({(task.loss, task.outputs) for task in tasks.values()}) == 1 < len(tasks):
+        kinds.append(_together)
 
-    best: tuple[float, Fits] | None = None
+    best: tuple[float, _Kind, float, Fits] | None = None
     with threadpool_limits(limits=1):
         for strength in strengths:
-            candidates = [{name: _alone(tasks[name], train[name], strength) for name in tasks}]
-            if len({(task.loss, task.outputs) for task in tasks.values()}) == 1 < len(tasks):
-                candidates.append(_together(tasks, train, strength))
-            for candidate in candidates:
-                score = _score(tasks, candidate, val)
+            for kind in kinds:
+                fits = kind(some, some_train, strength)
+                score = _score(some, fits, some_val)
                 if best is None or score > best[0]:
-                    best = score, candidate
+                    best = score, kind, strength, fits
 
-    assert best is not None
-    return best[1]
+        assert best is not None
+        _, kind, strength, fits = best
+        if len(some) < len(tasks):
+            fits = kind(tasks, {name: labelled(task, train[name]) for name, task in tasks.items()}, strength)
+    return fits
 
 
-def _labelled(task: Task, examples: Examples) -> Examples:
+def labelled(task: Task, examples: Examples) -> Examples:
+    """Return the examples that have a label."""
     labels = examples.labels
     if labels.dtype.kind == "f":
         return examples.of(~np.isnan(labels).reshape(len(labels), -1).any(1))
@@ -154,6 +168,10 @@ def _alone(task: Task, examples: Examples, strength: float) -> LinearFit:
         strength,
         weights[positive],
     )
+
+
+def _each_alone(tasks: Mapping[str, Task], train: Mapping[str, Examples], strength: float) -> Fits:
+    return {name: _alone(task, train[name], strength) for name, task in tasks.items()}
 
 
 def _together(tasks: Mapping[str, Task], train: Mapping[str, Examples], strength: float) -> Fits:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
+from mtlscale.architectures.hooks import LabelledData
 from mtlscale.config import MISSING_CLASS, Task, TaskSuite
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
+from mtlscale.architectures.hooks import LabelledData
 from mtlscale.config import MISSING_CLASS, TaskSuite, UserError
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule

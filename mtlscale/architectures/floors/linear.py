@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mtlscale.architectures.capabilities import LabelledData
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.fitted import FittedModule
 from mtlscale.architectures.floors._regressions import Examples, fit
+from mtlscale.architectures.hooks import LabelledData
 from mtlscale.config import Task, TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.data.format.categories import OneHot

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,22 +33,30 @@ class AlignedModule(HPSModule):
         self.vectorised = False
         self.alignments = nn.ParameterList(nn.Parameter(torch.eye(embedding_size(encoder))) for _ in suite.tasks)
         self.alignments.requires_grad_(turning)
-        self.independent = frozen
+        self.frozen = self.independent = frozen
         self.tasks = suite.tasks
         self.similarity: dict[str, list[list[float | None]]] = {}  # of the embeddings, "before" and "after" alignment
         self.encoder.requires_grad_(not frozen)
 
     def train(self, mode: bool = True) -> AlignedModule:
         super().train(mode)
-        if self.independent:
+        if self.frozen:
             self.encoder.eval()  # the frozen encoder uses neither dropout nor statistics of batches
         return self
 
+    def encoder_of(self, index: int) -> EncoderModule:
+        """Return the encoder that reads a task's aligned embeddings."""
+        return self.encoder
+
     def forward(self, batch: Batch) -> Outputs:
-        embedded, predictions = self.encoder.embed(batch.inputs), {}
+        embedded: dict[EncoderModule, Tensor] = {}
+        predictions = {}
         for task in batch.tasks:
-            aligned = embedded @ self.alignments[self.names.index(task)]
-            predictions[task] = self.head(task)(self.encoder.read(aligned, batch.inputs))
+            index = self.names.index(task)
+            encoder = self.encoder_of(index)
+            if encoder not in embedded:
+                embedded[encoder] = encoder.embed(batch.inputs)
+            predictions[task] = self.head(task)(encoder.read(embedded[encoder] @ self.alignments[index], batch.inputs))
         return Outputs(predictions)
 
     def shared_parameters(self) -> list[nn.Parameter]:
@@ -63,9 +72,9 @@ class AlignedModule(HPSModule):
         covariances = [torch.zeros_like(alignment, dtype=torch.float64) for alignment in self.alignments]
 
         for batch in train:
-            embedded = self.encoder.embed(batch.inputs)
             for index, task in enumerate(self.tasks):
                 if task.name in batch.tasks:
+                    embedded = self.encoder_of(index).embed(batch.inputs)
                     has_label = labelled(task, batch.samples.targets[task.name])
                     rows = _rows(embedded[has_label], batch.inputs[has_label]).to(torch.float64)
                     covariances[index] += rows.T @ rows
@@ -83,6 +92,27 @@ class AlignedModule(HPSModule):
 
     def structure(self) -> dict[str, Any]:
         return {"tasks": list(self.names), "covariance_similarity": self.similarity} if self.similarity else {}
+
+
+class TunedModule(AlignedModule):
+    """Networks of their own, copies of the source's, in which encoder, alignment and head of each task learn."""
+
+    def __init__(self, suite: TaskSuite, encoder: EncoderModule, dropout: float, *, turning: bool) -> None:
+        super().__init__(suite, encoder, dropout, frozen=False, turning=turning)
+        self.copies = nn.ModuleList(copy.deepcopy(encoder) for _ in suite.tasks[1:])
+        self.independent = True
+
+    def start_from(self, state: Mapping[str, Tensor]) -> None:
+        """Load the state of a shared module into every task's network."""
+        self.load_state_dict(state, strict=False)
+        for encoder in self.copies:
+            encoder.load_state_dict(self.encoder.state_dict())
+
+    def encoder_of(self, index: int) -> EncoderModule:
+        return cast("EncoderModule", self.copies[index - 1]) if index else self.encoder
+
+    def task_parameters(self, task: str) -> list[nn.Parameter]:
+        return [*self.encoder_of(self.names.index(task)).parameters(), *super().task_parameters(task)]
 
 
 def _rows(embedded: Tensor, inputs: Tensor) -> Tensor:
@@ -132,9 +162,10 @@ class Aligned(Architecture):
 
     First `hps` is trained. Then the shared module is frozen, and for each task a matrix R_t, the identity at first, and
     its head learn, so that tasks whose data lie in different directions can use the same module. R_t is not kept
-    orthogonal. With `freeze_shared: false` everything learns together from the start, as in the paper's LSTM
-    experiments. Sequences are aligned token by token. With `source_task` the shared module learns from that task alone,
-    and `align_epochs`, 5 to 10 in the paper, fit the others to it: the variant for transfer.
+    orthogonal. With `together` everything learns from the start, as in the paper's LSTM experiments. Sequences are
+    aligned token by token. With `source_task` the shared module learns from that task alone, and `align_epochs`, 5 to
+    10 in the paper, fit the others to it: the variant for transfer. With `freeze_shared: false` each task then tunes a
+    copy of the whole network, as for the paper's figure 5b.
 
     The record keeps the covariance similarity of every two tasks' embedded training samples, for sequences that of
     their tokens, before and after alignment.
@@ -143,34 +174,45 @@ class Aligned(Architecture):
     name: ClassVar[str] = "aligned"
     source: ClassVar[str] = "Wu, Zhang & Ré, ICLR 2020, Algorithm 1"
 
-    freeze_shared: bool = knob(True, help="learn alignments and heads on a shared module that is trained already")
+    freeze_shared: bool = knob(
+        True, help="alignments and heads learn on a shared module that stays; false: each task tunes a copy of it, too"
+    )
     align_epochs: int | None = knob(None, low=1, help="epochs of that second phase; none: the run's")
     turning: bool = knob(True, help="false: R stays the identity, the control that tells what it adds")
     source_task: str | None = knob(None, help="the task that the shared module learns from; none: all of them")
+    together: bool = knob(False, later=True, help="alignments, heads and shared module learn at once, in one phase")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source_task is not None and not self.freeze_shared:
-            raise UserError(f"{self.name}: source_task comes with a shared module that stays as it is; drop one")
+        if not self.freeze_shared and self.source_task is None:
+            raise UserError(
+                f"{self.name}: freeze_shared: false tunes what source_task has trained; name that task, or set together"
+            )
+        if self.together and (self.source_task is not None or self.align_epochs is not None):
+            raise UserError(f"{self.name}: together is one phase for all tasks; drop source_task and align_epochs")
 
     def phases(self) -> tuple[Phase, ...]:
-        if not self.freeze_shared:
+        if self.together:
             return (Phase(),)
         return Phase(name="shared"), Phase(name="alignment", epochs=self.align_epochs)
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
-        if self.freeze_shared:
-            first = encoder()
-            embedding_size(first)  # fails before anything is trained in vain
-            return _SharedModule(suite, first, dropout, self._source(suite))
-        return AlignedModule(suite, encoder(), dropout, frozen=False, turning=self.turning)
+        if self.together:
+            return AlignedModule(suite, encoder(), dropout, frozen=False, turning=self.turning)
+        first = encoder()
+        embedding_size(first)  # fails before anything is trained in vain
+        return _SharedModule(suite, first, dropout, self._source(suite))
 
     def build_next(
         self, phase: str, found: PhaseOutput, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float
     ) -> MultiTaskModule:
-        model = AlignedModule(suite, encoder(), dropout, frozen=True, turning=self.turning)
-        model.load_state_dict(found["state"], strict=False)
-        return model
+        if self.freeze_shared:
+            model = AlignedModule(suite, encoder(), dropout, frozen=True, turning=self.turning)
+            model.load_state_dict(found["state"], strict=False)
+            return model
+        tuned = TunedModule(suite, encoder(), dropout, turning=self.turning)
+        tuned.start_from(found["state"])
+        return tuned
 
     def _source(self, suite: TaskSuite) -> str:
         names = [task.name for task in suite.tasks]

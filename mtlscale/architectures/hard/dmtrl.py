@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule, linear_head, of_vectors
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.architectures.towers import uniform
 from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
@@ -58,8 +59,8 @@ class DMTRLModule(MultiTaskModule):
             predictions[task] = self.heads[index](hidden)
         return Outputs(predictions)
 
-    def on_epoch_end(self, epoch: int) -> None:
-        if epoch == self.warmup:
+    def on_epoch_end(self, epoch: EpochView) -> None:
+        if epoch.number == self.warmup:
             self.factorise()
 
     @torch.no_grad()

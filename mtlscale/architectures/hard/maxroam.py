@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule, encoder_head
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.config import TaskSuite, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule, MapStagedModule, Memory
@@ -61,10 +62,10 @@ class MaxRoamModule(MultiTaskModule):
         return features * mask.reshape(-1, *[1] * (features.ndim - 2))
 
     @torch.no_grad()
-    def on_epoch_end(self, epoch: int) -> None:
-        if epoch % self.every:
+    def on_epoch_end(self, epoch: EpochView) -> None:
+        if epoch.number % self.every:
             return
-        generator = torch.Generator().manual_seed(self.seed + epoch)  # the same on every worker
+        generator = torch.Generator().manual_seed(self.seed + epoch.number)  # the same on every worker
         for stage in range(len(self.widths)):
             mask, met = getattr(self, f"masks_{stage}"), getattr(self, f"met_{stage}")
             new_mask, new_met = roam(mask.cpu(), met.cpu(), generator)

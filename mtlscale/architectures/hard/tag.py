@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule
 from mtlscale.architectures.hard.hps import HPSModule
+from mtlscale.architectures.hooks import StepView
 from mtlscale.architectures.phases import OptimizerSpec, Phase, PhaseOutput, Turn
 from mtlscale.architectures.trees import BranchedModule, in_stages, stages_of, tree_of_groups
 from mtlscale.balancing.losses.equal import Equal
@@ -26,12 +27,17 @@ class AffinityModule(HPSModule):
 
     def __init__(self, suite: TaskSuite, encoder: EncoderModule, every: int, dropout: float) -> None:
         super().__init__(suite, encoder, dropout)
-        self.affinity_every = every
+        self.every = every
         for name in ("affinity_sum", "affinity_count"):
             self.register_buffer(name, torch.zeros(len(self.names), len(self.names), dtype=torch.float64))
 
+    def before_step(self, step: StepView) -> None:
+        if step.main and step.number % self.every == 0:
+            self.add_affinity(step.affinity())
+
     @torch.no_grad()
     def add_affinity(self, table: Tensor) -> None:
+        """Add the affinities [T, T] measured in one step; NaN where a task has no label in it."""
         measured = table.isfinite()
         increments = torch.stack([torch.where(measured, table, 0.0), measured]).to(self.affinity_sum, non_blocking=True)
         self.affinity_sum += increments[0]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule, linear_head, of_vectors
 from mtlscale.architectures.towers import common_outputs, parallel, uniform
-from mtlscale.config import TaskSuite, knob
+from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import Dropout, EncoderModule
 
@@ -91,8 +91,8 @@ class Tomato(Architecture):
 
     The objectives `tomato_el` and `tomato_ex` make θˢ sparse. With a task layer every layer of the modules has an
     activation and a linear head per task follows; without one, their last layer is linear and predicts. The paper's m =
-    1 is `layers: 1` with a task layer, its m = 2 `layers: 2` without. Equation 7 prints an activation on the last
-    layer, too; the authors' code has none.
+    1 is `layers: 1` with a task layer, its m = 2 `layers: 2` without; `m`, which a search may choose, says both.
+    Equation 7 prints an activation on the last layer, too; the authors' code has none.
     """
 
     name: ClassVar[str] = "tomato"
@@ -103,9 +103,20 @@ class Tomato(Architecture):
     layers: int = knob(1, choices=(1, 2), help="layers of a topic-task module")
     top: int = knob(32, low=1, search=(4, 8, 16, 32, 64), help="width of the modules' hidden layers")
     task_layer: bool = knob(True, help="a linear head per task after the mixture")
+    m: int | None = knob(
+        None, choices=(None, 1, 2), later=True, help="the paper's m, in place of layers and task_layer; none: these"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.m is not None and (self.layers, self.task_layer) != (1, True):
+            raise UserError(f"tomato: m = {self.m} says layers and task_layer; drop these two, or m")
 
     def build(self, suite: TaskSuite, encoder: Callable[[], EncoderModule], dropout: float) -> MultiTaskModule:
         bottom = of_vectors(encoder(), self.name)
-        hidden = [self.top] * (self.layers if self.task_layer else self.layers - 1)
-        last = [] if self.task_layer else [common_outputs("tomato without a task layer", suite.tasks)]
-        return TomatoModule(suite, bottom, self.topics, [bottom.features, *hidden, *last], self.task_layer, dropout)
+        task_layer = self.task_layer and self.m != 2
+        hidden = [self.top] * self.layers  # m = 2 has one, too, before its linear layer
+        if not self.task_layer:
+            hidden.pop()
+        last = [] if task_layer else [common_outputs("tomato without a task layer", suite.tasks)]
+        return TomatoModule(suite, bottom, self.topics, [bottom.features, *hidden, *last], task_layer, dropout)

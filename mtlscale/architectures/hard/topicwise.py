@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures.capabilities import EndsEpochs, capability
 from mtlscale.architectures.contract import Architecture, MultiTaskModule, of_vectors
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.config.registry import components
 from mtlscale.data import Batch, Outputs
@@ -53,11 +53,9 @@ class TopicwiseModule(MultiTaskModule):
             }
         )
 
-    def on_epoch_end(self, epoch: int) -> None:
+    def on_epoch_end(self, epoch: EpochView) -> None:
         for module in self.within:
-            ending = capability(module, EndsEpochs)
-            if ending is not None:
-                ending.on_epoch_end(epoch)
+            module.on_epoch_end(epoch)  # type: ignore[operator]
 
     def shared_parameters(self) -> list[nn.Parameter]:
         within = [p for module in self.within for p in module.shared_parameters()]  # type: ignore[operator]

@@ -29,9 +29,9 @@ class InformationTransfer(nn.Module):
         self.value = nn.Linear(width, width, bias=False)
 
     def forward(self, own: Tensor, passed: Tensor) -> Tensor:
-        both = torch.stack([own, passed])
-        scores = (self.query(both) * self.key(both)).sum(-1) / math.sqrt(both.shape[-1])
-        mixed: Tensor = (scores.softmax(0).unsqueeze(-1) * self.value(both)).sum(0)
+        states = torch.stack([own, passed])
+        scores = (self.query(states) * self.key(states)).sum(-1) / math.sqrt(states.shape[-1])
+        mixed: Tensor = (scores.softmax(0).unsqueeze(-1) * self.value(states)).sum(0)
         return mixed
 
 

@@ -47,9 +47,9 @@ class STEMModule(MultiTaskModule):
         predictions = {}
         for task in batch.tasks:
             index = self.names.index(task)
-            seen = [values if i == index else values.detach() for i, values in enumerate(experts)]
+            visible = [values if i == index else values.detach() for i, values in enumerate(experts)]
             gate = self.gates[index](pooled(features[index] + common))
-            predictions[task] = self.heads[index](mix(torch.cat([*seen, shared]), gate))
+            predictions[task] = self.heads[index](mix(torch.cat([*visible, shared]), gate))
         return Outputs(predictions)
 
     def shared_parameters(self) -> list[nn.Parameter]:

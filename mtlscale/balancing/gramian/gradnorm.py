@@ -66,7 +66,7 @@ class GradNorm(GramianBalancer):
     @staticmethod
     def _slowness(losses: Tensor, initial: Tensor) -> Tensor:
         """Return r_t [..., T]: loss over initial loss, divided by its mean over tasks; 1 where that loss is unknown."""
-        known = ~initial.isnan()
-        ratios = torch.where(known, losses / initial, 0.0)
-        mean = ratios.sum(-1, keepdim=True) / known.sum(-1, keepdim=True).clamp(min=1)
-        return torch.where(known, ratios / torch.where(mean > 0, mean, 1.0), 1.0)
+        has_loss = ~initial.isnan()
+        ratios = torch.where(has_loss, losses / initial, 0.0)
+        mean = ratios.sum(-1, keepdim=True) / has_loss.sum(-1, keepdim=True).clamp(min=1)
+        return torch.where(has_loss, ratios / torch.where(mean > 0, mean, 1.0), 1.0)

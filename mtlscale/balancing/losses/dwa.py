@@ -32,9 +32,9 @@ class DWA(Balancer):
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         ratios = state["last"] / state["before_last"]
-        known = ~ratios.isnan()
-        shares = torch.softmax(torch.where(known, ratios / self.temperature, -torch.inf), dim=-1)
-        return torch.where(known, known.sum(-1, keepdim=True) * shares, 1.0).to(losses), state
+        has_ratio = ~ratios.isnan()
+        shares = torch.softmax(torch.where(has_ratio, ratios / self.temperature, -torch.inf), dim=-1)
+        return torch.where(has_ratio, has_ratio.sum(-1, keepdim=True) * shares, 1.0).to(losses), state
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
         counts = losses > 0

@@ -34,10 +34,10 @@ class IGB(Balancer):
         if losses.shape[-1] == 1:
             return torch.ones_like(losses), state
         base = state["base_losses"]
-        known = ~base.isnan()
-        gaps = torch.where(known, losses / state["task_scale"] / base, -torch.inf)
-        shares = known.sum(-1, keepdim=True) * torch.softmax(gaps, dim=-1)
-        return (torch.where(known, shares, 1.0) / losses.clamp(min=_FLOOR)).to(losses), state
+        has_base = ~base.isnan()
+        gaps = torch.where(has_base, losses / state["task_scale"] / base, -torch.inf)
+        shares = has_base.sum(-1, keepdim=True) * torch.softmax(gaps, dim=-1)
+        return (torch.where(has_base, shares, 1.0) / losses.clamp(min=_FLOOR)).to(losses), state
 
     def on_epoch_end(self, losses: Tensor, state: State) -> State:
         base = state["base_losses"]

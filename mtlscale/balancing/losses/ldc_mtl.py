@@ -40,8 +40,8 @@ class LDCMTL(Balancer):
 
     def __call__(self, losses: Tensor, gramian: Tensor | None, state: State) -> tuple[Tensor, State]:
         first = torch.where(state["first_losses"] > 0, state["first_losses"], losses.to(state["first_losses"]))
-        known = first > 0
-        ratios = torch.where(known, first / torch.where(known, first, torch.inf).amin(-1, keepdim=True), 1.0)
+        has_loss = first > 0
+        ratios = torch.where(has_loss, first / torch.where(has_loss, first, torch.inf).amin(-1, keepdim=True), 1.0)
         shares = torch.softmax(state["logits"], dim=-1)
 
         parts = losses / ratios

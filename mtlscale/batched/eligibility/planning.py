@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mtlscale.architectures import MultiTaskModule, Phase, Turn
+from mtlscale.architectures import Architecture, MultiTaskModule, Phase, Turn
 from mtlscale.batched.eligibility import lengths
 from mtlscale.config import Run, Task, TaskSuite
 from mtlscale.data import SAMPLERS, Batch, Samples
@@ -60,6 +60,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
     spec = run.training
     if spec.amp != "off" or spec.accumulate > 1 or spec.gramian_every > 1:
         return "mixed precision, accumulation and gramian_every run one by one"
+    if spec.seconds is not None:
+        return "runs with a budget of seconds run one by one"
     if spec.optimizer in ("muon", "lion"):
         return f"{spec.optimizer} runs one by one"
     if spec.augment != "none" or spec.channels_last:
@@ -80,6 +82,8 @@ def obstacle(run: Run, suite: TaskSuite) -> str | None:
 
     if parts.balancer.looks_at_features:
         return f"balancer {parts.balancer.name} looks at the features of each network before its first step"
+    if type(parts.architecture).recipe is not Architecture.recipe:
+        return f"architecture {parts.architecture.name} has a recipe of its own"
     if not _trains_plainly(parts.phases):
         return f"architecture {parts.architecture.name} has phases or turns of its own"
     return None

@@ -255,8 +255,8 @@ def sync(
 
     spec = load_experiment(experiment, tuple(set_ or ()))
     results_home = Home.at(home)
-    own = own_board(spec, results_home)
-    results = Results(spec, own.records, results_home.experiment(spec.name), notes=own.unsettled)
+    board = own_board(spec, results_home)
+    results = Results(spec, board.records, results_home.experiment(spec.name), notes=board.unsettled)
     written, existing = synchronise(
         spec, results_home, lambda: rows_of(results), tell=lambda text: print(text, file=sys.stderr)
     )

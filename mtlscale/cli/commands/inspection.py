@@ -69,10 +69,10 @@ def inspect(
     _print_report(console, report, str(file))
 
     if write is None:
-        given = [part for text in targets or () for part in ("--targets", text)]
-        given += [part for text in option or () for part in ("--option", text)]
+        options_text = [part for text in targets or () for part in ("--targets", text)]
+        options_text += [part for text in option or () for part in ("--option", text)]
         command = shlex.join(
-            ["mtlscale", "inspect", str(file), *given, "--write", f"{starter_label(report, str(file))}.yaml"]
+            ["mtlscale", "inspect", str(file), *options_text, "--write", f"{starter_label(report, str(file))}.yaml"]
         )
         console.print(f"\nto write the experiment file: {command}", soft_wrap=True, highlight=False, markup=False)
         return

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from mtlscale.config import Component, Knob
+    from mtlscale.metrics import Metric
 
 _WIDE = 110  # columns from which details have columns of their own
 _KINDS = {"methods": ("architectures", "balancers", "objectives")}
@@ -172,23 +173,17 @@ def _plugin(cls: type[Component]) -> str:
 
 
 def _metrics() -> Table:
-    from mtlscale.config.registry import components
-    from mtlscale.metrics import METRICS
+    from mtlscale.metrics import all_metrics
 
-    rows: list[tuple[object, ...]] = [
-        (name, info.help, _better(info.higher_is_better), info.unit, ", ".join(info.losses))
-        for name, info in METRICS.items()
+    rows = [
+        (_label(name, type(metric)), metric.summary(), _better(metric), metric.unit, ", ".join(metric.losses))
+        for name, metric in all_metrics().items()
     ]
-    for name in sorted(set(components.names("metrics")) - set(METRICS)):
-        cls = components.component("metrics", name)
-        losses = ", ".join(getattr(cls, "losses", ()))
-        unit = getattr(cls, "unit", "")
-        rows.append((_label(name, cls), cls.summary(), _better(bool(cls.higher_is_better)), unit, losses))
     return grid(("name", "what it is", "better", "unit", "of tasks with loss"), rows, title="metrics")
 
 
-def _better(higher: bool) -> str:
-    return "higher" if higher else "lower"
+def _better(metric: Metric | type[Metric]) -> str:
+    return "higher" if metric.higher_is_better else "lower"
 
 
 def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> None:
@@ -206,27 +201,9 @@ def _show(console: Console, what: str, kinds: tuple[str, ...], name: str) -> Non
         other = components.other_kind(name, *kinds) if what != "metrics" else ""
         hint = other or nearest(name, sorted(known_names), listing=what)
         raise UserError(f"mtlscale list {what}: unknown {what[:-1]} {name!r}; {hint}")
-    if what == "metrics":
-        from mtlscale.metrics import METRICS
-
-        if name in METRICS:
-            _metric(console, name)
-            return
     from mtlscale.config import component
 
     _component(console, matching_kinds[0], component(matching_kinds[0], name))
-
-
-def _metric(console: Console, name: str) -> None:
-    from rich.markup import escape
-
-    from mtlscale.metrics import METRICS
-
-    info = METRICS[name]
-    console.print(f"[bold]{name}[/bold], a metric\n\n{escape(info.help)}\n", highlight=False)
-    unit = f" in {info.unit}" if info.unit else ""
-    losses = ", ".join(info.losses)
-    console.print(f"{_better(info.higher_is_better)} is better{unit}; of tasks with loss {losses}", highlight=False)
 
 
 def _component(console: Console, kind: str, cls: type[Any]) -> None:
@@ -243,6 +220,11 @@ def _component(console: Console, kind: str, cls: type[Any]) -> None:
         console.print(f"\nsource: {escape(cls.source)}", highlight=False)
     if kind == "balancers":
         console.print(f"needs {escape(cls.needs)}; a step costs {escape(cls.cost)}", highlight=False)
+
+    if kind == "metrics":
+        unit = f" in {cls.unit}" if cls.unit else ""
+        console.print(f"\n{_better(cls)} is better{unit}; of tasks with loss {', '.join(cls.losses)}", highlight=False)
+        return
 
     knobs = cls.knobs()
     if not knobs:

@@ -7,7 +7,6 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +20,7 @@ from mtlscale.config import UserError
 
 if TYPE_CHECKING:
     from mtlscale.config import Experiment
-    from mtlscale.records import Board, Counts, Home, Wanted
+    from mtlscale.records import Counts, Home
 
 HOST = "127.0.0.1"
 _NAMES = (HOST, "localhost")  # under any other name the request comes from somebody else's page
@@ -74,8 +73,8 @@ class Watched:
     home: Home
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _built: tuple[str, str] | None = None  # mark of the results, and the page
-    _own: tuple[float, Sequence[Wanted]] | None = None  # time of the plan, and the file's runs if it has none of them
-    _board: tuple[tuple[str, float], Board] | None = None  # mark of the results and time of the plan, and the board
+    _own: tuple[float, set[str]] | None = None  # time of the plan, and the file's runs if it has none of them
+    _counts: tuple[tuple[str, float], Counts] | None = None  # mark of the results and time of the plan, and the counts
 
     def results(self) -> str:
         """Return a mark that changes with every run that ends; "none" before the first."""
@@ -94,10 +93,10 @@ class Watched:
         with self._lock:
             state = self.results()
             if self._built is None or self._built[0] != state:
-                own = None if state == "none" else own_board(self.experiment, self.home)
-                if own is not None and own.records:
+                board = None if state == "none" else own_board(self.experiment, self.home)
+                if board is not None and board.records:
                     folder = self.home.experiment(self.experiment.name)
-                    text = Results(self.experiment, own.records, folder, notes=own.unsettled).page(live=state)
+                    text = Results(self.experiment, board.records, folder, notes=board.unsettled).page(live=state)
                 else:
                     name = self.experiment.name
                     text = rendered("waiting.html", title=f"{name} · mtlscale", name=name, live=state, waiting=True)
@@ -146,25 +145,26 @@ class Watched:
     def _status(self) -> Counts:
         """Return how far the runs of the last start have come, or those that the file has now if none of them is."""
         from mtlscale.execution.finding.own_board import own_board
-        from mtlscale.execution.planning.status import PLAN, board_at_start, read_plan
-        from mtlscale.records import Board, Ledger
+        from mtlscale.execution.planning.status import PLAN, counts_at_start, read_plan
+        from mtlscale.records import Counts, Ledger
 
         name = self.experiment.name
         try:
             started = (self.home.experiment(name) / PLAN).stat().st_mtime
         except OSError:
-            return board_at_start(self.home, name).counts
+            return counts_at_start(self.home, name)
         if self._own is None or self._own[0] != started:
-            own = own_board(self.experiment, self.home).wanted
+            own = {one.run_id for one in own_board(self.experiment, self.home).wanted}
             noted = {one.run_id for one in read_plan(self.home, name) or ()}
-            self._own = started, own if noted.isdisjoint(one.run_id for one in own) else ()
+            self._own = started, own if noted.isdisjoint(own) else set()
 
-        mark = (self.results(), started)
-        if self._board is None or self._board[0] != mark:
-            other = self._own[1]
-            ledger = Ledger(self.home.ledger(name))
-            self._board = mark, Board(other, ledger) if other else board_at_start(self.home, name)
-        return self._board[1].counts
+        mark, own_ids = (self.results(), started), self._own[1]
+        if self._counts is None or self._counts[0] != mark:
+            counts = counts_at_start(self.home, name)
+            if own_ids:
+                counts = Counts.of(own_ids, Ledger(self.home.ledger(name)).endings())
+            self._counts = mark, counts
+        return self._counts[1]
 
 
 def serving(watched: Watched, port: int = 0) -> ThreadingHTTPServer:

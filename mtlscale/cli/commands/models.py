@@ -144,14 +144,14 @@ def _print_measured(model: ExportedModel, labels: LabelMeter) -> None:
     """Print on standard error what predictions reach by the labels in their file, beside the run's test."""
     from mtlscale.cli.output.grid import grid
     from mtlscale.inference.predictions import scaling_of
-    from mtlscale.metrics import IN_UNITS
+    from mtlscale.metrics import in_units
 
     rows = []
     for task, values in labels.compute().items():
         _, deviation = scaling_of(model.suite, task)
         for metric, value in values.items():
             test = model.metrics.get(task, {}).get(metric)
-            scales = [("", 1.0), *([(", in units of the data", deviation)] if metric in IN_UNITS else [])]
+            scales = [("", 1.0), *([(", in units of the data", deviation)] if in_units(metric) else [])]
             for suffix, scale in scales if deviation != 1.0 else scales[:1]:
                 of_run = "" if test is None else f"{test * scale:.6g}"
                 rows.append((task, f"{metric}{suffix}", labels.counts[task], f"{value * scale:.6g}", of_run))

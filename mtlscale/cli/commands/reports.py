@@ -16,11 +16,8 @@ from mtlscale.config import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mtlscale.report.cells.sheet import Sheet
-    from mtlscale.report.leaderboard import Leaderboard
-    from mtlscale.report.merge_experiments import MergedRecords
+    from mtlscale.report.rendered import Report
     from mtlscale.report.results import Results
-    from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard
 
 PlacesArgument = Annotated[
     list[str],
@@ -133,9 +130,7 @@ def leaderboard(
     """
     from mtlscale.api.sources import sources_of
     from mtlscale.report.merge_experiments import RunSelection, gather
-    from mtlscale.report.sheets.dataset import of_pairs
-    from mtlscale.report.tables.pairwise import pairwise as pairs
-    from mtlscale.report.writing.leaderboard_formats import DisplayedLeaderboard, format_of
+    from mtlscale.report.rendered import format_of
 
     form = format_of(format, output)
     if output is not None:
@@ -160,23 +155,18 @@ def leaderboard(
         metrics=metric or (),
     )
 
-    gathered = gather(sources, selection)
-    experiments = list(dict.fromkeys(source.name for source in sources))
-    board = gathered.leaderboard()
-
-    by_default = form != "csv" and not names and not section  # CSV, and columns of the user's, are of the data sets
-    view = DisplayedLeaderboard(
-        merged=gathered,
-        board=board,
-        title=", ".join(experiments),
-        overall=_overall(gathered, board, rope) if overall or (overall is None and by_default) else None,
-        overall_asked=bool(overall),
-        pairs={name: of_pairs(pairs(table)) for name, table in board.tables.items()} if pairwise else {},
+    if overall is None and (names or section):  # columns of the user's are of the data sets
+        overall = False
+    shown = gather(sources, selection).report(
+        form,
+        overall=overall,
+        rope=rope,
+        pairwise=pairwise,
         columns=names,
         label=label or "",
         only=section or (),
     )
-    _print(view, form, output, wide)
+    _print(shown, form, output, wide)
 
 
 def report(
@@ -189,21 +179,7 @@ def report(
         print(path)
 
 
-def _overall(merged: MergedRecords, board: Leaderboard, rope: float | None) -> Sheet | None:
-    """Return the table across data sets; None if there are no two of them, or no two rows."""
-    from mtlscale.report.overall.columns import across
-
-    across_datasets = board.overall() if rope is None else board.overall(rope)
-    if across_datasets is None or len(across_datasets.rows) < 2:
-        return None
-    separate = ", ".join(merged.split_datasets)
-    return across(
-        across_datasets,
-        [f"tables of {separate} that are kept apart count as data sets of their own"] if separate else [],
-    )
-
-
-def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bool) -> None:
+def _print(board: Report, form: str, output: Path | None, wide: bool) -> None:
     from mtlscale.records import write_atomically
 
     if output is None and form == "terminal":
@@ -229,19 +205,19 @@ def _print(board: DisplayedLeaderboard, form: str, output: Path | None, wide: bo
     console_of().print(str(output), soft_wrap=True, highlight=False)
 
 
-def _show(console: Console, board: DisplayedLeaderboard, wide: bool) -> None:
-    for part in board.to_rich(wide=wide):
+def _show(console: Console, board: Report, wide: bool) -> None:
+    for part in board.printed(wide=wide):
         console.print(part)
     if not wide and not board.columns:
         console.print(_page_line(board), soft_wrap=True, highlight=False, markup=False)
 
 
-def _page_line(board: DisplayedLeaderboard) -> str:
+def _page_line(board: Report) -> str:
     """Return where the page of the experiment is, or how to get one."""
     from mtlscale.records import Home
 
-    if len(board.merged.sources) == 1 and "://" not in (location := board.merged.sources[0].location):
-        page = Home(Path(location)).experiment(board.merged.sources[0].name) / "leaderboard.html"
+    if len(board.sources) == 1 and "://" not in (location := board.sources[0][1]):
+        page = Home(Path(location)).experiment(board.sources[0][0]) / "leaderboard.html"
         if page.is_file():
             return f"page: {shown_path(page)} ({ALL_COLUMNS})"
     return f"page: add --output page.html ({ALL_COLUMNS})"
@@ -266,7 +242,7 @@ def _results(experiment: str, set_: list[str] | None, home: Path | None) -> Resu
     spec = own_experiment(experiment, tuple(set_ or ()))
     results_home = home_of(home)
 
-    own = own_board(spec, results_home)
-    if not own.records:
-        raise UserError(no_runs(spec, [results_home], experiment, own.unsettled))
-    return Results(spec, own.records, results_home.experiment(spec.name), notes=own.unsettled)
+    board = own_board(spec, results_home)
+    if not board.records:
+        raise UserError(no_runs(spec, [results_home], experiment, board.unsettled))
+    return Results(spec, board.records, results_home.experiment(spec.name), notes=board.unsettled)

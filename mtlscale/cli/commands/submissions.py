@@ -83,7 +83,7 @@ def validate(
     checked_folders, unreadable = _checked(paths)
     problems = [(checked, problem) for checked in checked_folders for problem in checked.problems]
     problems += conflicts(checked_folders)
-    selected = {index: _selected_runs(one, rerun, run or ()) for index, one in enumerate(checked_folders)}
+    selected = {index: _selected_runs(folder, rerun, run or ()) for index, folder in enumerate(checked_folders)}
     for index, records in selected.items():
         if records:
             check_trusted(checked_folders[index], trusted=trust_plugins)

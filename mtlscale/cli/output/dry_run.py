@@ -34,8 +34,8 @@ def show(console: Console, sketch: DryRun, forecasts: Forecasts) -> None:
         _runs(console, sketch)
     else:
         _trials(console, sketch)
-    for label, floors in sketch.experiment.left_out().items():
-        console.print(left_out(label, floors), highlight=False)
+    for line in left_out(sketch.experiment):
+        console.print(line, highlight=False)
     for dataset, reason in sketch.why.items():
         console.print(f"{dataset}: {reason}; ids, sizes and steps are unknown until it is prepared", highlight=False)
     for line in sketch.remarks:
@@ -56,7 +56,7 @@ def as_json(sketch: DryRun, forecasts: Forecasts) -> dict[str, Any]:
         content["searches"] = [_search(sketch, base, counts) for base in bases]
         content["execution"] = [] if plan is None else plan.explain()
     else:
-        content["runs"] = [] if plan is None else [_run(one, plan) for one in plan.board.wanted]
+        content["runs"] = [] if plan is None else [_run(planned_run, plan) for planned_run in plan.board.wanted]
         content["runs"] += map(_unknown, sketch.unknown)
 
     if sketch.plan is not None:
@@ -105,14 +105,14 @@ def _runs(console: Console, sketch: DryRun) -> None:
     plan = sketch.plan
     headers = ("dataset", "method", "seed", "run", "epochs", "steps", "state")
     rows: list[tuple[object, ...]] = []
-    for row in [] if plan is None else [_run(one, plan) for one in plan.board.wanted]:
+    for row in [] if plan is None else [_run(planned, plan) for planned in plan.board.wanted]:
         state = f"same as {row['like']}" if row["state"] == "same" else row["state"]
         steps = f"{row['steps']:,}"
         rows.append((row["dataset"], row["method"], row["seed"], row["run"], row["epochs"], steps, state))
     rows += [(run.dataset, run.method, run.seed, "?", run.epochs, "?", "?") for run in sketch.unknown]
     console.print(grid(headers, rows, title=sketch.experiment.name, right=("seed", "epochs", "steps")))
 
-    states = [] if plan is None else [plan.board.state(one) for one in plan.board.wanted]
+    states = [] if plan is None else [plan.board.state(planned) for planned in plan.board.wanted]
     counts = [f"{states.count(state)} {state}" for state in _STATES if state in states]
     counts += [f"{len(sketch.unknown)} unknown"] if sketch.unknown else []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mtlscale.cli.output.grid import grid
@@ -82,11 +81,14 @@ def components_as_json(kind: str, name: str | None) -> list[dict[str, Any]]:
 
 def metrics_as_json(name: str | None) -> list[dict[str, Any]]:
     """Return the metrics, or the one of that name."""
-    from mtlscale.config.registry import components
-    from mtlscale.metrics import metric_info
+    from mtlscale.metrics import all_metrics
 
-    metric_names = [metric for metric in components.names("metrics") if name in (None, metric)]
-    return [{"kind": "metrics", "name": metric, **asdict(metric_info(metric))} for metric in metric_names]
+    keys = ("higher_is_better", "losses", "unit", "lowest", "highest", "one_score", "of_tokens", "grouped", "simulated")
+    return [
+        {"kind": "metrics", "name": metric, "help": info.summary(), **{key: getattr(info, key) for key in keys}}
+        for metric, info in sorted(all_metrics().items())
+        if name in (None, metric)
+    ]
 
 
 def experiments_as_json(name: str | None) -> list[dict[str, Any]]:

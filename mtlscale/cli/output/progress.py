@@ -135,15 +135,15 @@ class ExperimentBar:
         for line in shown:
             self._console.print(line, soft_wrap=True, highlight=False)
         if len(shown) < len(planned.lines):
-            left = len(planned.lines) - len(shown)
-            self._console.print(f"and {left} lines more with --verbose or --dry-run", highlight=False)
+            not_shown = len(planned.lines) - len(shown)
+            self._console.print(f"and {not_shown} lines more with --verbose or --dry-run", highlight=False)
 
         self._best: dict[tuple[str, str], Score] = {}
         for record in board.records:
             if (value := score_of(record, search.metric)) is not None:
                 self._is_best(record, value)
 
-        self._left = {one.run_id: one.run.epochs for one in board.missing if one.run is not None}
+        self._left = {trial.run_id: trial.run.epochs for trial in board.missing if trial.run is not None}
         self._done, self._total, self._noun = done_count, planned.total, "trials"
         unplanned = planned.total - done_count - len(self._left)
         total = sum(self._left.values()) + unplanned * planned.trial_epochs
@@ -164,8 +164,8 @@ class ExperimentBar:
         for (dataset, method), score in list(self._best.items()):
             if dataset not in best or beats(score, best[dataset][1]):
                 best[dataset] = method, score
-        found = ", ".join(f"{dataset} {score[0]:.4g} ({method})" for dataset, (method, score) in best.items())
-        return f"  {', '.join(parts)}; best so far: {found or 'none yet'}"
+        best_scores = ", ".join(f"{dataset} {score[0]:.4g} ({method})" for dataset, (method, score) in best.items())
+        return f"  {', '.join(parts)}; best so far: {best_scores or 'none yet'}"
 
     def _is_best(self, record: RunRecord, score: Score) -> bool:
         key = (record.dataset, record.method)
@@ -187,7 +187,9 @@ class ExperimentBar:
         if not missing:
             return
 
-        self._left = {one.run_id: one.run.epochs for one in missing if one.run is not None}
+        self._left = {
+            planned_run.run_id: planned_run.run.epochs for planned_run in missing if planned_run.run is not None
+        }
         self._total = len(missing)
         self._console.print(f"{self._name}: {self._total} runs, {planned.slots} at a time")
         self._task = self._bar.add_task(self._short_name, total=sum(self._left.values()), counts=self._counts())

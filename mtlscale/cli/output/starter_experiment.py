@@ -14,6 +14,8 @@ from mtlscale.execution.preparing.starter_settings import starter_encoder, start
 if TYPE_CHECKING:
     from mtlscale.execution.preparing.inspection import SourceReport
 
+_MANY_TARGETS = 100
+
 
 def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
     """Return the text of an experiment file.
@@ -43,13 +45,20 @@ def starter_experiment(report: SourceReport, source: str, file: Path) -> str:
         f"name: {_flow(file.stem)}\ndescription: {_flow(f'Our own data: {names}.')}\n",
         _yaml({"datasets": [dataset]}),
         f"methods: {_flow(methods)}\n",
-        "floors: [constant, linear]  # what a method without a network reaches\n" if not images
-        else "floors: [constant]  # what a method that sees no input reaches\n",
+        _floors(len(report.targets), images=images, graphs=graphs),
         "seeds: [0, 1, 2]\n",
         f"model:\n  encoder: {_flow(encoder)}\n",
         f"training: {_flow(training)}\n",
     ]  # fmt: skip
     return "\n".join(parts)
+
+
+def _floors(targets: int, *, images: bool, graphs: bool) -> str:
+    if images:
+        return "floors: [constant]  # what a method that sees no input reaches\n"
+    # Trees of hundreds of targets take hours and gigabytes, and those of a molecule's thousand counts minutes a seed.
+    trees = [] if graphs or targets > _MANY_TARGETS else ["forest", "boosting"]
+    return f"floors: {_flow(['constant', 'linear', *trees])}  # what a method without a network reaches\n"
 
 
 def starter_label(report: SourceReport, source: str) -> str:

@@ -85,23 +85,13 @@ def rows_bar(console: Console) -> Progress:
 
 def print_results(console: Console, results: Results, files: dict[str, Path], *, wide: bool = False) -> None:
     """Print the first screen of an experiment and where its page is; `wide` prints all tables and files."""
-    from mtlscale.report.formats.terminal import print_sheet
-    from mtlscale.report.overall.columns import across
-
-    board = results.leaderboard()
-    across_datasets = board.overall()
-    overall = None if across_datasets is None else across(across_datasets)
+    for part in results.report().printed(wide=wide):
+        console.print(part)
     if wide:
-        if overall is not None:
-            console.print(*print_sheet(overall), sep="\n")
-        console.print(board.to_rich(wide=True))
         for path in dict.fromkeys(file if file.parent == results.folder else file.parent for file in files.values()):
             console.print(f"  {path}", soft_wrap=True, highlight=False)
         return
 
-    if overall is not None:
-        console.print(f"{overall.text}\n", style="bold", highlight=False, markup=False)
-    console.print(board.to_rich())
     page = next((file for file in files.values() if file.suffix == ".html"), results.folder)
     console.print(f"page: {shown_path(page)} ({ALL_COLUMNS})", soft_wrap=True, highlight=False, markup=False)
 

@@ -32,29 +32,31 @@ from mtlscale.config.settings.models import (
 from mtlscale.config.settings.search_space import Knobs, SearchSpec
 from mtlscale.config.validation import Label, Model, override
 
-Floor = Literal["constant", "linear", "frequent_tag", "random_actions"]
-# `constant` is computed from the training labels alone, `linear` is linear in the inputs.
-FLOORS: tuple[Floor, ...] = ("constant", "linear")
+Floor = Literal["constant", "linear", "forest", "boosting", "frequent_tag", "random_actions"]
+# `constant` is computed from the training labels alone, `linear` is linear in the inputs; forest and boosting are for
+# tables. A pipeline names those that are not for its data.
+_OF_TABLES: tuple[Floor, ...] = ("forest", "boosting")
+FLOORS: tuple[Floor, ...] = ("constant", "linear", *_OF_TABLES)
 
 
 class Experiment(Model):
     """The settings of an experiment file."""
 
-    # of the folder of results, and in MLflow; default: that of the file
+    # name of the results' folder and in MLflow; default: the file's
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), Label]
     description: str = ""  # the sentence above the leaderboard
     datasets: tuple[DatasetSpec, ...] = Field(min_length=1)  # a name, or a mapping with what follows below
     floors: tuple[Floor, ...] = FLOORS  # rows that no method should lie below
-    methods: tuple[MethodSpec, ...] = Field(min_length=1)  # those of the floors that it does not name are added
-    seeds: tuple[int, ...] = Field((0,), min_length=1)  # of initialisation and sample order, the same for all methods
+    methods: tuple[MethodSpec, ...] = Field(min_length=1)  # rows of the leaderboard; floors are added by themselves
+    seeds: tuple[int, ...] = Field((0,), min_length=1)  # random seeds; every method runs with each of them
     model: ModelSpec = ModelSpec()  # the network below what methods share
-    training: TrainingSpec = TrainingSpec()  # of all methods, where none has its own
-    resources: ResourceSpec = ResourceSpec()  # workers, processors, patience with them
+    training: TrainingSpec = TrainingSpec()  # settings of training; those of a method or data set come first
+    resources: ResourceSpec = ResourceSpec()  # workers, CPUs and GPUs of a run, and how long to wait for them
     tracking: TrackingSpec = TrackingSpec()  # MLflow
     search: SearchSpec | None = None  # tune every method on validation, then train the winners on `seeds`
     plugins: tuple[Path, ...] = ()  # files with components of your own, relative to this one
-    baseline: str = "stl"  # the method that Δ is taken to, by label or name
-    reference: str = "equal"  # the method that the paired tests compare with, likewise
+    baseline: str = "stl"  # the method whose scores Δ is relative to, by label or name
+    reference: str = "equal"  # the method that others are tested against, by label or name
     delta: tuple[str, ...] | None = Field(None, min_length=1)  # metrics in Δ and η; default: what the pipeline says
     published: Path | None = None  # a file of published numbers to show beside ours
 
@@ -88,9 +90,13 @@ class Experiment(Model):
         """Build every component once, so that a bad name or option is reported before anything starts."""
         metric_selection.check_names(self.delta or (), "delta", of_task=True)
         self._check_compared()
+        rows = list(dict.fromkeys(method.row for method in self.methods))
 
         for dataset in self.datasets:
             dataset.build()
+            for row in dataset.without:
+                if row not in rows:
+                    raise UserError(f"without of {dataset.label}: unknown method {row!r}; {nearest(row, rows)}")
             metric_selection.check_names(metric_selection.names_of(dataset.metrics), f"metrics of {dataset.label}")
             metric_selection.check_names(dataset.delta or (), f"delta of {dataset.label}", of_task=True)
             for method in self.methods:
@@ -132,19 +138,39 @@ class Experiment(Model):
         return Parts(architecture, balancer, objective, encoder, model.dropout, training)
 
     def methods_of(self, dataset: DatasetSpec) -> tuple[MethodSpec, ...]:
-        """Return the rows of a data set: all methods, less the default floors that its pipeline cannot have."""
+        """Return the rows of a data set: all methods, less those of `without` and floors that it cannot have."""
         pipeline = component("datasets", dataset.name)
-        without = () if "floors" in self.model_fields_set else getattr(pipeline, "without_floors", ())
-        return tuple(method for method in self.methods if not (method.is_added and method.architecture.name in without))
+        floors = () if "floors" in self.model_fields_set else getattr(pipeline, "without_floors", ())
+        return tuple(
+            method
+            for method in self.methods
+            if method.row not in dataset.without and not (method.is_added and method.architecture.name in floors)
+        )
 
-    def left_out(self) -> dict[str, list[str]]:
-        """Return the default floors that data sets go without: label of the data set -> labels of the floors."""
-        floors_by_dataset = {}
+    def without_rows(self) -> dict[tuple[str, ...], list[str]]:
+        """Return the rows that data sets go without by the file: labels of the rows -> labels of the data sets."""
+        datasets_by_rows: dict[tuple[str, ...], list[str]] = {}
         for dataset in self.datasets:
-            methods = self.methods_of(dataset)
-            if floors := [method.label for method in self.methods if method not in methods]:
-                floors_by_dataset[dataset.label] = floors
-        return floors_by_dataset
+            rows = dict.fromkeys(method.row for method in self.methods if method.row in dataset.without)
+            if rows:
+                datasets_by_rows.setdefault(tuple(rows), []).append(dataset.label)
+        return datasets_by_rows
+
+    def left_out(self) -> dict[tuple[str, ...], list[str]]:
+        """Return the default floors that data sets go without: labels of the floors -> labels of the data sets.
+
+        That data other than tables have no trees is not worth a word.
+        """
+        datasets_by_floors: dict[tuple[str, ...], list[str]] = {}
+        for dataset in self.datasets:
+            methods = (*self.methods_of(dataset), *(method for method in self.methods if method.row in dataset.without))
+            without = [method for method in self.methods if method not in methods]
+            trees = [method for method in without if method.architecture.name in _OF_TABLES]
+            if len(trees) == len(_OF_TABLES):
+                without = [method for method in without if method not in trees]
+            if floors := tuple(method.label for method in without):
+                datasets_by_floors.setdefault(floors, []).append(dataset.label)
+        return datasets_by_floors
 
     def runs(
         self, fingerprints: Mapping[str, str], chosen: Mapping[tuple[str, str], Knobs] | None = None

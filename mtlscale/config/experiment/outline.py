@@ -6,7 +6,7 @@ the labels are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from mtlscale.config.experiment.loading import experiment_of
 from mtlscale.config.preferences import check_rays, ray_label, ray_settings
 from mtlscale.config.registry import components
 from mtlscale.config.registry.plugin_text import PluginText, read_plugin
+from mtlscale.config.registry.report_parts import PLUGIN
 from mtlscale.config.settings.models import DatasetSpec, component_title
 from mtlscale.config.validation import Label, describe
 from mtlscale.config.yaml_text import parse, read_text
@@ -93,7 +94,7 @@ class Outline:
         )
         for dataset in self.datasets:
             for method in self.methods:
-                if (dataset.label, method.label) not in known:
+                if (dataset.label, method.label) not in known and method.label not in dataset.without:
                     yield from ((dataset.label, method.label, seed) for seed in self.seeds)
 
 
@@ -113,8 +114,7 @@ def read_outline(file: Path) -> Outline:
         data.pop(section, None)
 
     plugins = _plugins(data.pop("plugins", None) or (), file)
-    shipped_names = {name for kind in (*components.PACKAGES, "metrics") for name in components.names(kind)}
-    own_names = {name for plugin in plugins for name in plugin.components} - _loaded_apart(shipped_names, plugins)
+    own_names = {name for plugin in plugins for name in plugin.components} - _names_elsewhere()
     frame = _frame(data, file)
     _check_references(data, file)
 
@@ -141,17 +141,14 @@ def read_outline(file: Path) -> Outline:
     )
 
 
-def _loaded_apart(names: set[str], plugins: Sequence[PluginText]) -> set[str]:
-    """Return the names that do not come from these plugins, which this process may have loaded by itself."""
-    own_hashes = {plugin.code_hash for plugin in plugins}
-    apart = set(names)
+def _names_elsewhere() -> set[str]:
+    """Return the names of all components that are shipped or of installed packages, not of a file that was loaded."""
+    known: set[str] = set()
     for kind in (*components.PACKAGES, "metrics"):
-        for name in components.names(kind):
-            if name not in components.names(kind, plugins=False):
-                cls = components.component(kind, name)
-                if components.source_hash(cls) in own_hashes:
-                    apart.discard(name)
-    return apart
+        known |= set(components.names(kind, plugins=False))
+        added = {name: components.component(kind, name) for name in components.names(kind) if name not in known}
+        known |= {name for name, cls in added.items() if not cls.__module__.startswith(PLUGIN)}
+    return known
 
 
 def _plugins(names: Any, file: Path) -> tuple[PluginText, ...]:
@@ -249,12 +246,16 @@ def _shipped_part(data: dict[str, Any], file: Path, root: Any, own_names: set[st
 
     left_out = ("baseline", "reference", "delta")  # they may name rows that are not in this part
     settings = {key: value for key, value in data.items() if key not in left_out}
+    labels = {label for entry in methods for label in _labels(entry, None)} | {*FLOORS}
+    for place, entry in enumerate(datasets):
+        if isinstance(entry, dict) and "without" in entry:
+            datasets[place] = {**entry, "without": [row for row in entry["without"] if row in labels]}
     return experiment_of({**settings, "datasets": datasets, "methods": methods}, file)
 
 
 def _mentions(entry: Any, names: set[str]) -> bool:
     if isinstance(entry, Mapping):
-        return any(_mentions(part, names) for pair in entry.items() for part in pair)
+        return any(_mentions(part, names) for pair in entry.items() if pair[0] != "without" for part in pair)
     if isinstance(entry, list | tuple):
         return any(_mentions(part, names) for part in entry)
     return isinstance(entry, str) and bool({entry, entry.rpartition(".")[2]} & names)

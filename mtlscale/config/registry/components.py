@@ -26,7 +26,7 @@ from mtlscale.config.option_values import fitted
 from mtlscale.config.paths import is_file
 from mtlscale.config.registry.extensions import shipped_modules
 from mtlscale.config.registry.helpers import find_beside, helper_files, plugin_hash
-from mtlscale.config.registry.import_order import use_own_pipelines
+from mtlscale.config.registry.import_order import AsWritten, use_own_pipelines
 from mtlscale.config.registry.installed import entry_modules, package_hash
 from mtlscale.config.registry.nearest import file_hint, nearest
 from mtlscale.config.registry.report_parts import declared_by
@@ -42,7 +42,7 @@ PACKAGES = {
 }
 _FOLDERS = {"balancers": "balancing"}  # of a kind in a family, where it is not called as the kind is
 
-METRICS = "mtlscale.metrics.names"  # the shipped metrics are no classes: a table in this module
+METRICS = "mtlscale.metrics"  # the files of its sub-packages have several metrics each
 
 _PLUGINS: dict[str, dict[str, type[Component]]] = {kind: {} for kind in (*PACKAGES, "metrics")}
 _NAME = re.compile(r"\w[\w.+-]{0,99}")
@@ -212,9 +212,14 @@ def names(kind: str, *, plugins: bool = True) -> list[str]:
 @functools.cache
 def _shipped(kind: str) -> tuple[str, ...]:
     """Return the shipped names of a kind; cached, since it is called many times a run."""
-    if kind == "metrics":
-        return tuple(importlib.import_module(METRICS).METRICS)
-    return tuple(_modules(kind))
+    return tuple(shipped_metrics() if kind == "metrics" else _modules(kind))
+
+
+@functools.cache
+def shipped_metrics() -> dict[str, type[Any]]:
+    """Return name -> class of the shipped metrics, in the order of their files."""
+    modules = [importlib.import_module(module) for module in shipped_modules(METRICS, "metrics")]
+    return {name: cls for (_, name), cls in _classes_of(modules, "").items()}
 
 
 @functools.cache
@@ -263,6 +268,8 @@ _NOUNS = {"datasets": "data set"}
 @functools.cache
 def _shipped_component(kind: str, name: str) -> type[Any]:
     """Import a shipped component's class; cached, since it is called many times a run."""
+    if kind == "metrics":
+        return shipped_metrics()[name]
     module = importlib.import_module(_modules(kind)[name])
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Component) and value.__dict__.get("name") == name:
@@ -370,9 +377,9 @@ def load_plugins(paths: Sequence[Path]) -> None:
             raise UserError(f"plugins {first_path} and {path} have the same name; rename one of the files")
         components_here = load_plugin(path)
         for name, file in helper_files(path, path.read_bytes()).items():
-            other = helpers.setdefault(name, file)
-            if other != file:
-                raise UserError(f"plugins import {other} and {file}, which have the same name; rename one")
+            first_file = helpers.setdefault(name, file)
+            if first_file != file:
+                raise UserError(f"plugins import {first_file} and {file}, which have the same name; rename one")
         for key in components_here:
             if owners.setdefault(key, path).absolute() != path.absolute():
                 raise UserError(f"plugins {owners[key]} and {path} both define the {key[0][:-1]} {key[1]}; rename one")
@@ -432,14 +439,15 @@ def load_installed() -> None:
 
 
 def _classes_of(modules: Sequence[ModuleType], where: str) -> dict[tuple[str, str], type[Component]]:
-    """Return (kind, name) -> component that modules define; errors begin with `where`."""
+    """Return (kind, name) -> component that modules define; errors begin with `where`, which is "" for shipped ones."""
     classes: dict[tuple[str, str], type[Component]] = {}
     for module in modules:
         for value in vars(module).values():
             if isinstance(value, type) and issubclass(value, Component) and "name" in value.__dict__:
                 kind = getattr(value, "kind", "")
                 if value.__module__ == module.__name__ and isinstance(kind, str) and kind in _PLUGINS:
-                    _check_class(where, value, kind)
+                    if where:
+                        _check_class(where, value, kind)
                     classes[kind, value.name] = value
     return classes
 
@@ -454,7 +462,7 @@ def _register(classes: dict[tuple[str, str], type[Component]], digest: str) -> N
 def _imported(name: str, path: Path, version: tuple[Path, bytes, str], helpers: tuple[str, ...]) -> ModuleType:
     """Import a plugin, once for each version of it: where its file is, since it may read others there, and its code."""
     find_beside(path, helpers)
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=AsWritten(name, str(path.absolute())))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
 

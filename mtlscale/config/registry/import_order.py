@@ -14,9 +14,9 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from mtlscale.config.errors import UserError
 
@@ -32,6 +32,14 @@ _NEVER_MEANT = {"docs", "examples", "test", "tests"}  # some distributions insta
 _REQUIRED = re.compile(r"^[\w.-]+")
 
 
+class AsWritten(SourceFileLoader):
+    """Loader of a file's text: Python's cache takes an edit in the same second that keeps the length for none."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the file as it is now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 class _Finder:
     """Finder of `pipelines` by its place, of plugins' helpers, and of some modules where packages are installed."""
 
@@ -44,8 +52,11 @@ class _Finder:
             return importlib.util.spec_from_file_location(
                 PACKAGE, FOLDER / "__init__.py", submodule_search_locations=[str(FOLDER)]
             )
-        if fullname in HELPERS:
-            return PathFinder.find_spec(fullname, [HELPERS[fullname]])
+        if helpers := HELPERS.get(fullname.partition(".")[0]):
+            spec = PathFinder.find_spec(fullname, path or [helpers])
+            if spec is not None and isinstance(spec.loader, SourceFileLoader):
+                spec.loader = AsWritten(fullname, spec.loader.path)
+            return spec
         return installed(fullname) if fullname in self.names else None
 
 
@@ -82,9 +93,9 @@ def use_installed_packages() -> None:
     folders = list(filter(None, os.environ.get(_PATH, "").split(os.pathsep)))
     hiding = [folder for folder in folders if _hidden([folder]) - {PACKAGE}]
     if hiding:
-        kept = [folder for folder in folders if folder not in hiding]
+        harmless = [folder for folder in folders if folder not in hiding]
         installations = filter(_is_installation, sys.path)
-        os.environ[_PATH] = os.pathsep.join(dict.fromkeys([*kept, *installations, *hiding]))
+        os.environ[_PATH] = os.pathsep.join(dict.fromkeys([*harmless, *installations, *hiding]))
 
 
 def worker_environment() -> dict[str, object]:

@@ -5,6 +5,9 @@ What they are, only the report knows.
 
 from __future__ import annotations
 
+import functools
+import importlib
+import pkgutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -60,9 +63,9 @@ def register(kind: str, keys: Sequence[str], content: Any, module: str) -> None:
         if shared and other.module != module:
             raise UserError(f"{kind} {min(shared)} is one of {other.plugin or 'mtlscale'}; give yours another name")
 
-    own = declared_by(module)
-    own[:] = [other for other in own if other.kind != kind or not set(keys) & set(other.keys)]
-    own.append(part)
+    declared = declared_by(module)
+    declared[:] = [other for other in declared if other.kind != kind or not set(keys) & set(other.keys)]
+    declared.append(part)
     _MODULES[module] = None
 
 
@@ -83,8 +86,8 @@ def stems(plugins: Iterable[Path]) -> frozenset[str]:
 
 def declared_by(module: str) -> list[ReportPart]:
     """Return what a module has declared."""
-    found: list[ReportPart] = vars(sys.modules[module]).setdefault(_LIST, []) if module in sys.modules else []
-    return found
+    declared: list[ReportPart] = vars(sys.modules[module]).setdefault(_LIST, []) if module in sys.modules else []
+    return declared
 
 
 def plugin_sources(plugins: Collection[str]) -> list[str]:
@@ -92,3 +95,16 @@ def plugin_sources(plugins: Collection[str]) -> list[str]:
     modules = {part.module for kind in ("column", "section") for part in parts(kind, plugins) if part.plugin}
     files = (getattr(sys.modules[module], "__file__", None) for module in sorted(modules))
     return [code_hash(Path(file).read_bytes()) for file in files if file]
+
+
+@functools.cache
+def load_folder(package: str) -> None:
+    """Import the modules of a package, each of which declares a part that is shipped."""
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
+
+
+def failed(part: str, plugin: str, error: Exception) -> str:
+    """Return what a report says of a plugin's part that raised."""
+    cause = next(iter(str(error).splitlines()), "")
+    return f"{part} of {plugin}: {type(error).__name__}: {cause}".removesuffix(": ")

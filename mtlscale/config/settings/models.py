@@ -78,8 +78,8 @@ class LabelNoise(Model):
     """
 
     share: float = Field(ge=0, le=1)  # the probability that a label becomes another class
-    tasks: tuple[str, ...] | None = Field(None, min_length=1)  # whose labels; default: all
-    seed: int = Field(0, ge=0)  # of the draw
+    tasks: tuple[str, ...] | None = Field(None, min_length=1)  # tasks with wrong labels; default: all
+    seed: int = Field(0, ge=0)  # seed of the draw
 
     @model_validator(mode="before")
     @classmethod
@@ -94,7 +94,7 @@ class PgdSpec(Model):
     """
 
     epsilon: float = Field(2.0, ge=0, le=255)  # the most that a pixel is changed, in 255ths of its range
-    steps: int = Field(10, ge=1)  # of the attack
+    steps: int = Field(10, ge=1)  # steps of the attack
     step: float | None = Field(None, ge=0)  # length of a step, in 255ths; default: 2.5 epsilon / steps
 
     @model_validator(mode="before")
@@ -113,7 +113,8 @@ class PgdSpec(Model):
 class EvaluationSpec(Model):
     """Further measurements of a trained classifier, beside its metrics."""
 
-    splits: tuple[Literal["val", "test"], ...] = ("val", "test")  # on which; trials of a search have val alone
+    # splits that are measured; trials of a search have val alone
+    splits: tuple[Literal["val", "test"], ...] = ("val", "test")
     pgd: PgdSpec | None = None  # accuracy on images that projected gradient ascent has changed
     ood: bool = False  # how well samples of the stream `ood` are told from those of the classes
     flops: bool = False  # multiply-adds for one sample
@@ -123,20 +124,21 @@ class EvaluationSpec(Model):
 class DatasetSpec(Model):
     """The data set, the options of its pipeline, and overrides of model and training for it."""
 
-    name: str  # of the pipeline
+    name: str  # the name of the data set, as mtlscale list datasets has it
     label: Annotated[str, Label] = ""  # its name in tables and files; default: `name`
     options: dict[str, Any] = Field(default_factory=dict)  # the settings of the pipeline
     source: str | None = None  # its raw data, relative to the experiment file; --source comes before it
-    tasks: tuple[str, ...] | None = Field(None, min_length=1)  # of the prepared ones, those that are trained
+    tasks: tuple[str, ...] | None = Field(None, min_length=1)  # the tasks to train; default: all that are prepared
     # Share of the training samples, or of those of some tasks; a larger one adds to a smaller one's.
     train: Annotated[float | dict[str, float], PlainValidator(_check_fraction)] = 1.0
-    noise: LabelNoise | None = None  # in training labels
-    evaluation: EvaluationSpec | None = None  # what else is measured of what was trained
+    noise: LabelNoise | None = None  # wrong labels among the training labels
+    evaluation: EvaluationSpec | None = None  # further measurements of the trained networks
     splits: int = Field(1, ge=1)  # random splits: the run of seed s has split s modulo this, as the option `split`
     # What tasks report, the first chooses the epoch: a list of which each takes what it can, or task -> list; default:
     # what the pipeline says.
     metrics: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
-    delta: tuple[str, ...] | None = Field(None, min_length=1)  # what enters Δ and η, over that of the experiment
+    delta: tuple[str, ...] | None = Field(None, min_length=1)  # metrics in Δ and η, in place of the experiment's
+    without: tuple[str, ...] = ()  # rows that are not run on it, by label
     model: dict[str, Any] = Field(default_factory=dict)  # keys of `model` that differ on this data set
     training: dict[str, Any] = Field(default_factory=dict)  # keys of `training` that differ on this data set
 
@@ -357,7 +359,7 @@ class ModelSpec(Model):
     """The encoder that every method uses, and the dropout before the heads."""
 
     encoder: ComponentSpec = ComponentSpec(name="mlp")  # inputs to features
-    dropout: float = Field(0.0, ge=0, lt=1)  # of the features
+    dropout: float = Field(0.0, ge=0, lt=1)  # dropout of the features, before the heads
 
 
 class TrainingSpec(Model):
@@ -366,33 +368,34 @@ class TrainingSpec(Model):
     Sizes are of the whole step: workers share a batch, they do not multiply it.
     """
 
-    epochs: int = Field(20, ge=1)  # the best of them on validation is what is measured on test
+    epochs: int = Field(20, ge=1)  # passes over the data; the best one on validation is measured on test
     batch_size: int = Field(64, ge=1)  # samples per stream and step, over all workers; per step where pooled
     # pooled: a batch is drawn from the samples of all tasks together, of tasks with inputs of their own
     batches: Literal["per_task", "pooled"] = "per_task"
     steps_per_epoch: int | None = Field(None, ge=1)  # default: one pass over the largest task, or over all pooled
-    # of all parameters, where a method has none of its own; nesterov is sgd with momentum of that kind; muon: of shared
-    # matrices, adamw for everything else
+    # the optimiser, unless a method brings one; nesterov: sgd with that momentum; muon: shared matrices, AdamW the rest
     optimizer: Literal["adam", "adamw", "sgd", "nesterov", "muon", "lion"] = "adam"
     lr: float = Field(1e-3, gt=0)  # learning rate
     weight_decay: float = Field(
         0.0, ge=0
     )  # decoupled with adamw, muon and lion, a term of the gradient with the others
-    momentum: float = Field(0.0, ge=0, lt=1)  # sgd, nesterov, muon (0: its default, 0.95)
-    schedule: Literal["constant", "exponential", "inverse", "cosine"] = "constant"  # of the learning rate
+    momentum: float = Field(0.0, ge=0, lt=1)  # of sgd, nesterov and muon (0: muon's default, 0.95)
+    schedule: Literal["constant", "exponential", "inverse", "cosine"] = "constant"  # course of the learning rate
     # exponential: lr * decay_rate ** (step / decay_steps); inverse: lr * (1 + step / decay_steps) ** -decay_rate
     decay_rate: float = Field(0.9, gt=0, le=1)
-    decay_steps: int = Field(1000, ge=1)  # exponential, inverse
-    clip: float | None = Field(None, gt=0)  # norm of the whole gradient
+    decay_steps: int = Field(1000, ge=1)  # of exponential and inverse
+    clip: float | None = Field(None, gt=0)  # largest norm of the whole gradient
     amp: Literal["off", "bf16", "fp16"] = "off"  # mixed precision
     # of training images, with their maps; shift: moved by up to an eighth, and flipped; cutout: a square less, too
     augment: Literal["none", "flip", "scale_crop", "shift", "shift_cutout"] = "none"
     channels_last: bool = False  # memory layout of convolutions: the order of the results' last digits changes
     accumulate: int = Field(1, ge=1)  # micro-batches a step is cut into
     gramian_every: int = Field(1, ge=1)  # balance anew every so many steps (an approximation when > 1)
-    dtype: Literal["float32", "float64"] = "float32"  # of parameters and inputs
+    dtype: Literal["float32", "float64"] = "float32"  # numbers of parameters and inputs
     evaluate_every: int = Field(1, ge=1)  # epochs
     patience: int | None = Field(None, ge=1)  # stop after so many evaluations without a better validation score
+    # stop after the epoch in which the steps have taken so many seconds: other results on another machine
+    seconds: float | None = Field(None, gt=0, exclude_if=lambda seconds: seconds is None)
     selection: Choosing = "metric"  # how the epoch is chosen on validation
     eval_batch_size: int = Field(512, ge=1)  # samples at a time on validation and test
     checkpoint_seconds: float = Field(10.0, ge=0)  # at most one checkpoint in so many seconds
@@ -423,13 +426,13 @@ class ResourceSpec(Model):
     workers: int = Field(1, ge=1)  # processes that share every batch of a run
     # Each run is a run of Ray Train, named on its dashboard page. Seconds of start for each; else workers stay warm.
     train: bool = False
-    cpus_per_worker: float = Field(1, ge=_LEAST_SHARE)  # as Ray counts them
-    gpus_per_worker: float = Field(0, ge=0)  # with more than 0 a run trains on one
+    cpus_per_worker: float = Field(1, ge=_LEAST_SHARE)  # processors of a worker, as Ray counts them
+    gpus_per_worker: float = Field(0, ge=0)  # GPUs of a worker; with more than 0 a run trains on one
     # processes beside each worker that play the episodes a method asks for; 0: the worker plays them itself
     collectors: int = Field(0, ge=0)
     max_failures: int = Field(2, ge=0)  # restarts of a run whose worker died or hung
     timeout_minutes: float = Field(120, gt=0)  # without a sign of life (an epoch's end) a worker is taken for hung
-    start_minutes: float = Field(15, gt=0)  # with runs that wait and no worker that has come up, they are given up
+    start_minutes: float = Field(15, gt=0)  # runs that wait for so long without any worker are given up
 
     @field_validator("gpus_per_worker")
     @classmethod
@@ -443,8 +446,8 @@ class ResourceSpec(Model):
 class TrackingSpec(Model):
     """The MLflow settings; by default it uses an SQLite file below the home folder."""
 
-    enabled: bool = True  # whether MLflow hears of it
-    # of a database or server; default: that of $MLFLOW_TRACKING_URI, else mlflow.db in the home folder
+    enabled: bool = True  # write runs into MLflow
+    # a database or server; default: $MLFLOW_TRACKING_URI, else mlflow.db in the home folder
     uri: str | None = Field(None, repr=False)
     models: bool = True  # keep the chosen parameters of every run
     detail: Literal["summary", "full"] = "summary"  # at most 25 metrics of a run, or every one there is

@@ -30,11 +30,11 @@ PARTS = {
 class Dimension(Model):
     """The values one setting may take: choices, or a range."""
 
-    low: float = 0.0  # of a range
-    high: float = 0.0  # of a range
+    low: float = 0.0  # smallest value tried
+    high: float = 0.0  # largest value tried
     scale: Literal["linear", "log"] = "linear"  # on which its values are equally likely
-    points: int = Field(4, ge=2, le=1000)  # of a range in a grid search
-    choices: tuple[Any, ...] | None = None  # in place of a range
+    points: int = Field(4, ge=2, le=1000)  # values of a range in a grid search
+    choices: tuple[Any, ...] | None = None  # the values to try, in place of a range
     # in place of a range, of a setting that is a text of whole numbers: how many values, from 0, each of them has
     numbers: tuple[int, ...] | None = None
 
@@ -166,7 +166,8 @@ class SearchSpec(Model):
     seed: int = 1000  # of the sampling, and the training seed of all trials
     metric: Annotated[str | None, OfValidation] = None  # mean over tasks on validation; default: what chooses the epoch
     space: dict[str, Dimension] = COMMON  # dotted setting -> what every method tries of it
-    training: dict[str, Any] = Field(default_factory=dict)  # what trials have instead, such as fewer epochs
+    # settings of training that trials have instead, such as fewer epochs
+    training: dict[str, Any] = Field(default_factory=dict)
     # label -> its own knobs; default: the ranges of `mtlscale list`
     methods: dict[str, dict[str, Dimension]] = Field(default_factory=dict)
     grace: int = Field(4, ge=1)  # epochs before a scheduler may end a trial

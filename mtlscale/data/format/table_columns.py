@@ -145,44 +145,14 @@ def from_json(entry: Mapping[str, Any]) -> TableColumn:
     return TableColumn(**values)
 
 
-def fit_number(name: str, column: pa.ChunkedArray, train: Array, kind: Literal["number", "date"]) -> TableColumn:
-    """Return the conversion of a column of numbers or dates, fitted on the rows of train."""
-    times = kind == "date" and has_times(column)
-    values = numbers_of(column, kind, times=times)[train]
-    empty = np.isnan(values[:, 0])
-    means = values[~empty].mean(0) if (~empty).any() else np.zeros(values.shape[1])
-    indicator = bool(empty.any() and not empty.all())
-    return TableColumn(name=name, kind=kind, fill=tuple(map(float, means)), indicator=indicator, times=times)
-
-
-def fit_category(name: str, column: pa.ChunkedArray, train: Array, most: int, buckets: int) -> TableColumn:
-    """Return the conversion of a column of categories.
-
-    Args:
-        column: All rows.
-        train: The training rows, whose values are the known ones.
-        most: Number of values up to which each has a code of its own.
-        buckets: Number of codes if there are more values.
-    """
-    names, positions = distinct_names(column)
-    known_values = sorted((names[position] for position in np.unique(positions[train])), key=by_kind)
-    if len(known_values) > most:
-        return TableColumn(name=name, kind="hash", buckets=buckets)
-    return TableColumn(name=name, kind="category", categories=tuple(known_values))
-
-
-def fit_smiles(name: str, column: pa.ChunkedArray) -> TableColumn:
-    """Return the conversion of a column of molecules: their graphs are as large as the largest of all rows.
-
-    Cells without a molecule are passed over.
-    """
-    molecules: list[Molecule] = []
+def largest_molecule(column: pa.ChunkedArray) -> tuple[int, int]:
+    """Return the most atoms and the most bonds of a molecule in a column; cells without one are passed over."""
+    atoms = bonds = 0
     for text in column.to_pylist():
         with suppress(BadSmiles):
-            molecules.append(molecule_of(name, text))
-    atoms, bonds = (max((len(part) for part in parts), default=0) for parts in (
-        [molecule.elements for molecule in molecules], [molecule.bonds for molecule in molecules]))  # fmt: skip
-    return TableColumn(name=name, kind="smiles", atoms=atoms, bonds=bonds)
+            molecule = molecule_of("", text)
+            atoms, bonds = max(atoms, len(molecule.elements)), max(bonds, len(molecule.bonds))
+    return atoms, bonds
 
 
 def molecule_of(name: str, text: str | None) -> Molecule:
@@ -219,7 +189,8 @@ def distinct_names(column: pa.ChunkedArray) -> tuple[list[str], Array]:
     if not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode(null_encoding="encode")
     cells = [*values.dictionary.to_pylist(), None]
-    texts = [EMPTY if cell is None or cell != cell else as_text(cell).strip() for cell in cells]
+    as_name = str if pa.types.is_string(values.dictionary.type) else as_text  # of texts there are the most
+    texts = [EMPTY if cell is None or cell != cell else as_name(cell).strip() for cell in cells]
     names = list(dict.fromkeys(texts))
     position_of = {name: position for position, name in enumerate(names)}
 

@@ -86,10 +86,13 @@ def read_arff_table(where: str, text: str) -> tuple[pa.Table, list[str]]:
     header, columns, weights = _parsed(where, text)
     types = {"number": pa.float64(), "category": pa.string(), "text": pa.string(), "date": pa.timestamp("us")}
     declared = {"number": NUMBER, "category": CATEGORY}
-    fields = [declared_field(one.name, types[one.kind], declared.get(one.kind, "")) for one in header.attributes]
+    fields = [
+        declared_field(attribute.name, types[attribute.kind], declared.get(attribute.kind, ""))
+        for attribute in header.attributes
+    ]
     arrays = [pa.array(column, entry.type) for column, entry in zip(columns, fields, strict=True)]
 
-    names = [one.name for one in header.attributes]
+    names = [attribute.name for attribute in header.attributes]
     if any(weight is not None for weight in weights):
         name = next((name for name in _NEW_COLUMNS if name not in names), "instance weight 2")
         fields.append(declared_field(name, pa.float64(), WEIGHT))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +20,12 @@ def plain_table(table: pa.Table) -> pa.Table:
     Dictionaries are decoded, and declared categories where their values are no texts; short and decimal numbers become
     integers or floats, durations and times of the day seconds, other forms of text, and bytes that are UTF-8, strings.
     """
-    for place, field in enumerate(table.schema):
-        column, declared = _plain(table.column(place), field.type)
+    for position, field in enumerate(table.schema):
+        column, declared = _plain(table.column(position), field.type)
         kind = declared or declared_kind(field)
         if column.type != field.type or declared:
             changed = pa.field(field.name, column.type, metadata={KIND: kind.encode()} if kind else None)
-            table = table.set_column(place, changed, column)
+            table = table.set_column(position, changed, column)
     return table
 
 
@@ -41,6 +42,18 @@ def declared_field(name: str, type: pa.DataType, kind: str) -> pa.Field:
 def is_text(kind: pa.DataType) -> bool:
     """Return whether a type is one of texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def by_text(column: pa.ChunkedArray, read: Callable[[str], Any], kind: pa.DataType) -> pa.ChunkedArray:
+    """Return the values that the texts of a column are read as; each different text is read once, blank ones are empty.
+
+    Args:
+        read: Function from a text to its value; None where it has none.
+        kind: The type of the values.
+    """
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    values = [None if text is None or not text.strip() else read(text) for text in encoded.dictionary.to_pylist()]
+    return pa.chunked_array([pa.array(values, kind).take(encoded.indices)])
 
 
 def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> tuple[pa.ChunkedArray, str]:

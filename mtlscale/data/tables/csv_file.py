@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from mtlscale.data.tables.arrow_types import is_text
-from mtlscale.data.tables.missing_words import WORDS, ColumnWords, cut
+from mtlscale.data.tables.missing_words import IN_WORDS, WORDS, ColumnWords, cut
 
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 1 << 20, 1 << 30  # bytes
 
@@ -92,11 +92,11 @@ def words_in(raw: bytes, names: Sequence[str], separator: str, rows: CsvRows) ->
         The entry of each column of texts, and of others with such words.
     """
     table = rows.table
-    found = {name: ColumnWords(True, len(table), table[name].null_count, values=_values(table[name]))
+    words = {name: ColumnWords(True, len(table), table[name].null_count, values=_values(table[name]))
              for name in table.column_names if is_text(table[name].type)}  # fmt: skip
     with_empty = [name for name in table.column_names if table[name].null_count]
-    if not with_empty or not any(word.encode() in raw for word in WORDS):
-        return found
+    if not with_empty or not any(part[:1] in raw and part in raw for part in IN_WORDS):
+        return words
 
     types = dict.fromkeys(with_empty, pa.string())
     exact = _parsed(raw, names, separator, _convert([""], with_empty, types)).table
@@ -110,7 +110,7 @@ def words_in(raw: bytes, names: Sequence[str], separator: str, rows: CsvRows) ->
             continue
         in_quotes = pc.is_valid(unquoted[name]) if unquoted is not exact else pa.scalar(False)
         values = _values(cells.filter(pc.invert(is_word)))
-        found[name] = ColumnWords(
+        words[name] = ColumnWords(
             texts=is_text(table[name].type) or not values,
             rows=len(cells),
             empty=cells.null_count,
@@ -118,7 +118,7 @@ def words_in(raw: bytes, names: Sequence[str], separator: str, rows: CsvRows) ->
             quoted=_counts(cells.filter(pc.and_(is_word, in_quotes))),
             values=values,
         )
-    return found
+    return words
 
 
 def _values(cells: pa.ChunkedArray) -> frozenset[str]:

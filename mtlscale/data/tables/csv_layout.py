@@ -117,26 +117,26 @@ def csv_layout(
     """
     usual = separator
     separator, start = beginning(head, usual, whole=whole, skip_lines=skip_lines or 0)
-    found = _records(head[start:], separator, whole)
-    if not found:
+    records = _records(head[start:], separator, whole)
+    if not records:
         raise UserError(f"{where} is empty; it has no row")
 
     if header and skip_lines is None:
-        _refuse_title(where, found)
-    names = [decoded(where, name.encode("latin-1"))[0] for name in found[0].fields]
-    rows = found[1:] if header else found
+        _refuse_title(where, records)
+    names = [decoded(where, name.encode("latin-1"))[0] for name in records[0].fields]
+    rows = records[1:] if header else records
     notes: dict[str, Any] = {}
     if separator != usual:
         notes["separated_by"] = SEPARATORS.get(separator, separator)
     if not header:
-        names = [str(number + 1) for number in range(len(found[0].fields))]
+        names = [str(number + 1) for number in range(len(records[0].fields))]
     else:
         names = _names_of_all(names, [row.fields for row in rows], notes)
-    first = found[0].end if header else 0
+    first = records[0].end if header else 0
     if skip_rows and rows:
         first = rows[min(skip_rows, len(rows)) - 1].end
     question = _units(rows) if header and skip_rows is None else ""
-    line = head[start : start + found[0].end].strip()
+    line = head[start : start + records[0].end].strip()
     quoted = header and line.startswith(b'"') and line.endswith(b'"')
     return CsvLayout(separator, tuple(names), start + first, notes, question, quoted)
 
@@ -151,12 +151,13 @@ def beginning(head: bytes, usual: str, *, whole: bool = True, skip_lines: int = 
         skip_lines: Number of lines above the header.
     """
     start = len(BOM) if head.startswith(BOM) else 0
-    told = _SEPARATOR_LINE.match(head, start)
-    start = told.end() if told is not None else start
+    separator_line = _SEPARATOR_LINE.match(head, start)
+    start = separator_line.end() if separator_line is not None else start
     for _ in range(skip_lines):
         line = _LINE.match(head, start)
         start = line.end() if line is not None else start
-    return told[1].decode("latin-1") if told is not None else _separator(head[start:], usual, whole), start
+    separator = separator_line[1].decode("latin-1") if separator_line else _separator(head[start:], usual, whole)
+    return separator, start
 
 
 def _records(head: bytes, separator: str, whole: bool) -> list[_Record]:
@@ -206,8 +207,11 @@ def _names_of_all(names: list[str], rows: Sequence[Sequence[str]], notes: dict[s
 
 def _unnamed(names: list[str]) -> list[str]:
     """Return the names, empty ones but the first told apart by their places."""
-    empty = [place for place, name in enumerate(names) if not name.strip()]
-    return [_UNNAMED.format(place) if place in empty and place != 0 else name for place, name in enumerate(names)]
+    empty = [position for position, name in enumerate(names) if not name.strip()]
+    return [
+        _UNNAMED.format(position) if position in empty and position != 0 else name
+        for position, name in enumerate(names)
+    ]
 
 
 def _refuse_title(where: str, found: Sequence[_Record]) -> None:
@@ -225,8 +229,10 @@ def _units(rows: Sequence[_Record]) -> str:
     if len(rows) <= _FEWEST_ROWS or any(is_number(cell) for cell in rows[0].fields):
         return ""
     units = []
-    for place, cell in enumerate(rows[0].fields):
-        below = [row.fields[place] for row in rows[1:] if place < len(row.fields) and row.fields[place].strip()]
+    for position, cell in enumerate(rows[0].fields):
+        below = [
+            row.fields[position] for row in rows[1:] if position < len(row.fields) and row.fields[position].strip()
+        ]
         if cell.strip() and len(below) >= _FEWEST_ROWS and all(map(is_number, below)):
             units.append(cell.strip())
     if not units:

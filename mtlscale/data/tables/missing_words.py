@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 WORDS = ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",
          "NaN", "n/a", "nan", "null")  # fmt: skip  # pyarrow's own
+# A text without any of these has no such word.
+IN_WORDS = (b"#", *(word.encode() for word in WORDS if "#" not in word and not any(
+    other in word for other in WORDS if other != word)))  # fmt: skip
 _SHARE = 0.05  # of a column's cells from which a word is rather one of its values
 _FEW = 100  # different values of a column, at most, one of which a word may be
 
@@ -60,11 +63,11 @@ def values_among(columns: Mapping[str, ColumnWords], *, quoted_texts: bool) -> d
         quoted_texts: Whether the file writes texts in quotes.
     """
     markers = {word for words in columns.values() if not words.texts for word in words.plain}
-    kept = {}
+    values = {}
     for name, words in columns.items():
         plain = Counter() if quoted_texts else Counter({w: n for w, n in words.plain.items() if w not in markers})
         few = len(words.values) <= _FEW and len(words.values) > 0
         often = plain.total() >= _SHARE * words.rows or words.empty
         if words.texts and (words.quoted or (plain and few and often)):
-            kept[name] = words.quoted + words.plain
-    return kept
+            values[name] = words.quoted + words.plain
+    return values

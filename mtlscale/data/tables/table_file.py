@@ -246,9 +246,9 @@ def _csv(
     notes = dict(layout.notes)
     words = words_in(rest, layout.names, layout.separator, rows) if form.missing is None else {}
     texts = {name for name in layout.names if has_texts(rows.table[name])}
-    kept = words_as_values(words, form, layout.header_is_quoted, texts, notes)
-    if kept:
-        rows = read_csv(rest, layout.names, layout.separator, missing=missing, types=types, values=kept)
+    values = words_as_values(words, form, layout.header_is_quoted, texts, notes)
+    if values:
+        rows = read_csv(rest, layout.names, layout.separator, missing=missing, types=types, values=values)
     problems = [(f"row {row + 1}", problem) for row, problem in rows.bad_rows.items()]
     return TableRead(rows.table, notes, problems, [f"{where}: {layout.question}"] if layout.question else [])
 
@@ -285,9 +285,9 @@ def has_texts(column: pa.ChunkedArray) -> bool:
 def emptied(table: pa.Table, missing: Sequence[str] | None) -> pa.Table:
     """Return the table without the texts, and the numbers of columns of numbers, that are empty cells."""
     numbers = [number for text in missing or () if (number := number_in(text)) is not None]
-    for place, entry in enumerate(table.schema if missing else ()):
-        column, wanted = table.column(place), missing if is_text(entry.type) else numbers
-        if wanted and (is_text(entry.type) or pa.types.is_integer(entry.type) or pa.types.is_floating(entry.type)):
-            is_empty = pc.is_in(column, pa.array(wanted).cast(entry.type, safe=False))
-            table = table.set_column(place, entry, pc.if_else(is_empty, pa.scalar(None, entry.type), column))
+    for position, entry in enumerate(table.schema if missing else ()):
+        column, words = table.column(position), missing if is_text(entry.type) else numbers
+        if words and (is_text(entry.type) or pa.types.is_integer(entry.type) or pa.types.is_floating(entry.type)):
+            is_empty = pc.is_in(column, pa.array(words).cast(entry.type, safe=False))
+            table = table.set_column(position, entry, pc.if_else(is_empty, pa.scalar(None, entry.type), column))
     return table

@@ -52,12 +52,12 @@ class MPNNModule(GraphStages):
         super().__init__(layout, [MessageRound(kinds, width) for _ in range(rounds)], Readout(width), width)
 
     def look(self, inputs: Tensor) -> Memory:
-        there = self.layout.read_nodes(inputs)[..., :1] > 0
+        is_node = self.layout.read_nodes(inputs)[..., :1] > 0
         if self.layout.edges:
-            return self._look_at_list(inputs, there)
+            return self._look_at_list(inputs, is_node)
         edges = self.layout.read_edges(inputs).unsqueeze(-2)
         kinds = torch.arange(1, self.layout.edge_codes, device=inputs.device).unsqueeze(-1)
-        return Memory(edges=(edges == kinds).flatten(-2).to(inputs.dtype), nodes=there.to(inputs.dtype))
+        return Memory(edges=(edges == kinds).flatten(-2).to(inputs.dtype), nodes=is_node.to(inputs.dtype))
 
     def _look_at_list(self, inputs: Tensor, there: Tensor) -> Memory:
         """Return where the messages of each edge of a list come from and go to."""
@@ -118,11 +118,11 @@ class MessageRound(nn.Module):
         senders, receivers = (memory[name].flatten()[kept_edges] for name in ("senders", "receivers"))
         sender = place[graph * count + senders // self.kinds] * self.kinds + senders % self.kinds
 
-        kept = states.flatten(0, 1).index_select(0, kept_nodes)
-        sent = self.message(kept).unflatten(-1, (self.kinds, self.width)).flatten(0, 1)
-        messages = sent.new_zeros(len(kept), self.width)
+        kept_states = states.flatten(0, 1).index_select(0, kept_nodes)
+        sent = self.message(kept_states).unflatten(-1, (self.kinds, self.width)).flatten(0, 1)
+        messages = sent.new_zeros(len(kept_states), self.width)
         messages = messages.index_add(0, place[graph * count + receivers], sent.index_select(0, sender))
-        updated = self._updated(kept, messages)
+        updated = self._updated(kept_states, messages)
         return updated.new_zeros(len(place), self.width).index_add(0, kept_nodes, updated).view_as(states)
 
     def _updated(self, states: Tensor, messages: Tensor) -> Tensor:

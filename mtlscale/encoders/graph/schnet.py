@@ -56,7 +56,7 @@ class SchNetModule(GraphStages):
 
     def look(self, inputs: Tensor) -> Memory:
         positions = self.layout.read_positions(inputs)
-        there = (self.layout.read_nodes(inputs)[..., :1] > 0).to(inputs.dtype)
+        is_node = (self.layout.read_nodes(inputs)[..., :1] > 0).to(inputs.dtype)
         offsets = positions.unsqueeze(-2) - positions.unsqueeze(-3)
         distances = offsets.square().sum(-1, keepdim=True).sqrt()
 
@@ -64,9 +64,9 @@ class SchNetModule(GraphStages):
         spacing = self.cutoff / (self.gaussians - 1)
         near = torch.where(distances < self.cutoff, 0.5 * ((distances * math.pi / self.cutoff).cos() + 1.0), 0.0)
         others = 1.0 - torch.eye(self.layout.nodes, dtype=inputs.dtype, device=inputs.device).unsqueeze(-1)
-        weights = near * others * there.unsqueeze(-2) * there.unsqueeze(-3)
+        weights = near * others * is_node.unsqueeze(-2) * is_node.unsqueeze(-3)
         gaussians = (-0.5 * ((distances - centres) / spacing).square()).exp()
-        return Memory(gaussians=gaussians, weights=weights, nodes=there)
+        return Memory(gaussians=gaussians, weights=weights, nodes=is_node)
 
 
 class Interaction(nn.Module):

@@ -60,8 +60,8 @@ def cause_of_death(birth: Birth) -> tuple[str, str]:
     elif _node_kills() > birth.node_kills:
         cause = f"SIGKILL, and the kernel killed for memory on its node meanwhile{_in_brackets(birth.limit)}"
 
-    said = [line for line in lines if not line.startswith("Extension modules:")]
-    shown = " | ".join(said[-_LINES:])
+    told_lines = [line for line in lines if not line.startswith("Extension modules:")]
+    shown = " | ".join(told_lines[-_LINES:])
     return cause, shown if len(shown) <= _CHARACTERS else f"… {shown[-_CHARACTERS:]}"
 
 

@@ -25,15 +25,15 @@ def own_board(experiment: Experiment, home: Home, prepared: Mapping[str, str] | 
     """
     ledger = Ledger(home.ledger(experiment.name))
     rows = ledger.latest()
-    known = known_data(experiment, home, rows.values(), prepared)
-    wanted = map(Wanted.of, _runs(experiment, home, known, rows.values()))
-    return Board(wanted, ledger, home, rows, known.unsettled)
+    fingerprints = known_data(experiment, home, rows.values(), prepared)
+    wanted = map(Wanted.of, _runs(experiment, home, fingerprints, rows.values()))
+    return Board(wanted, ledger, home, rows, fingerprints.unsettled)
 
 
 def note_own_runs(experiment: Experiment, home: Home, data: Datasets, board: Board | None, told: Sinks) -> None:
     """Write down which runs the experiment consists of now, including rows of the file that are not run this time."""
     board = own_board(experiment, home, data.fingerprints) if board is None else board
-    if board.rows and board.rows.keys().isdisjoint(one.run_id for one in board.wanted):
+    if board.rows and board.rows.keys().isdisjoint(planned.run_id for planned in board.wanted):
         count = "1 run" if len(board.rows) == 1 else f"{len(board.rows)} runs"
         told.note(
             f"{experiment.name} has {count} of other settings or data in {home.root}: of an earlier version of its "
@@ -50,8 +50,8 @@ def contributed_records(
 
     `stated` is name of the prepared data -> the fingerprint that counts where records have several.
     """
-    known = recorded_data(experiment, records.values(), stated)
-    runs = _runs(experiment, None, known, records.values())
+    fingerprints = recorded_data(experiment, records.values(), stated)
+    runs = _runs(experiment, None, fingerprints, records.values())
     return tuple(Wanted.of(run).labelled(records[run.run_id]) for run in runs if run.run_id in records)
 
 

@@ -106,14 +106,12 @@ def _check(run: Run, suite: TaskSuite, *, shared: bool) -> None:
 def _build(run: Run, suite: TaskSuite) -> None:
     import torch
 
-    from mtlscale.architectures import NeedsTarget, capability
     from mtlscale.training import Update, build_model, partition_of
 
     phase = run.parts.phases[0]
     model, objective = build_model(run, suite, phase)
-    lonely = capability(model, NeedsTarget)
-    if objective is None and lonely is not None and lonely.needs_target:
-        raise UserError(lonely.needs_target)
+    if objective is None and model.needs_target:
+        raise UserError(model.needs_target)
 
     for turn in phase.turns:
         if turn.source == "tasks":

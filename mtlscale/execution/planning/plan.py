@@ -89,7 +89,7 @@ class Plan:
 
     @property
     def todo(self) -> list[Run]:
-        return [one.run for one in self.board.missing if one.run is not None]
+        return [planned.run for planned in self.board.missing if planned.run is not None]
 
     def steps(self, run: Run) -> int:
         """Return the training steps of a run with all its phases, if no early stopping cuts it short."""

@@ -32,7 +32,7 @@ def write_plan(
         data: Key of a preparation -> fingerprint of its data; these are added to those noted before, so that runs
             are told apart when the prepared data are gone.
     """
-    rows = [[one.run_id, one.dataset, one.method, one.seed] for one in wanted]
+    rows = [[planned.run_id, planned.dataset, planned.method, planned.seed] for planned in wanted]
     content = {
         "rows": rows,
         "plugins": {str(path.absolute()): plugin_hash(path, path.read_bytes()) for path in plugins},
@@ -83,8 +83,14 @@ def board_at_start(home: Home, experiment: str) -> Board:
     return Board(wanted, ledger, rows=rows)
 
 
+def counts_at_start(home: Home, experiment: str) -> Counts:
+    """Return how far those runs have come, without what their records say beside it."""
+    ended, noted = Ledger(home.ledger(experiment)).endings(), read_plan(home, experiment) or ()
+    return Counts.of({planned.run_id for planned in noted} or ended.keys(), ended)
+
+
 def experiment_counts(home: Home) -> dict[str, Counts]:
     """Return name -> how far it has come, of all experiments below the home folder that have runs."""
     names = sorted(folder.name for folder in (home.root / "experiments").glob("*/"))
-    counts = {name: board_at_start(home, name).counts for name in names}
+    counts = {name: counts_at_start(home, name) for name in names}
     return {name: count for name, count in counts.items() if count.total}

@@ -70,7 +70,7 @@ def prepare_data(
 
         return result
 
-    for label, floors in experiment.left_out().items():
-        told.note(left_out(label, floors))
+    for line in left_out(experiment):
+        told.note(line)
 
     return Datasets.prepare(experiment, folder)

@@ -82,12 +82,12 @@ def _prepare(
     """Prepare in a thread, and yield what each listener is to hear as it comes; runs in the task."""
     from pipelines import write_prepared
 
-    told: queue.Queue[tuple[Literal["progress", "plan"], tuple[Any, ...]] | None] = queue.Queue()
+    messages: queue.Queue[tuple[Literal["progress", "plan"], tuple[Any, ...]] | None] = queue.Queue()
     errors: list[BaseException] = []
     telling = replace(
         context,
-        progress=lambda *step: told.put(("progress", step)),
-        plan=lambda stages: told.put(("plan", (stages,))),
+        progress=lambda *step: messages.put(("progress", step)),
+        plan=lambda stages: messages.put(("plan", (stages,))),
     )
 
     def work() -> None:
@@ -97,11 +97,11 @@ def _prepare(
         except BaseException as error:
             errors.append(error)
         finally:
-            told.put(None)
+            messages.put(None)
 
     thread = threading.Thread(target=work, name="prepare")
     thread.start()
-    while (step := told.get()) is not None:
+    while (step := messages.get()) is not None:
         yield step
     thread.join()
     if errors:

@@ -84,7 +84,11 @@ def sketch(
         unknown = _unknown(experiment.model_copy(update={"datasets": unknown_datasets}))
         lines = [line for lines in remarks_of.values() for line in lines]
         if known_plan is not None:
-            planned = (one.run for one in known_plan.board.wanted) if isinstance(known_plan, Plan) else known_plan.bases
+            planned = (
+                (planned_run.run for planned_run in known_plan.board.wanted)
+                if isinstance(known_plan, Plan)
+                else known_plan.bases
+            )
             lines += weight_notes(run for run in planned if run is not None)
         yield DryRun(experiment, known_plan, unknown, why, lacking, lines)
 

@@ -138,8 +138,8 @@ def _todo(sketch: DryRun) -> dict[tuple[str, str], tuple[Run, int]]:
 def counts_of_trials(sweep: SweepPlan) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
     """Return how many trials each data set and method has, and how many of them are done."""
     board = sweep.plan.board
-    trials = Counter((one.dataset, one.method) for one in board.wanted)
-    return trials, Counter((one.dataset, one.method) for one in board.wanted if board.is_done(one.run_id))
+    trials = Counter((trial.dataset, trial.method) for trial in board.wanted)
+    return trials, Counter((trial.dataset, trial.method) for trial in board.wanted if board.is_done(trial.run_id))
 
 
 def _steps(run: Run, plan: Plan | None) -> int | None:

@@ -75,13 +75,13 @@ class SweepPlan:
 
     def of(self, base: Run) -> list[Wanted]:
         """Return the trials of one dataset and method."""
-        return [one for one in self.plan.board.wanted if (one.dataset, one.method) == _key(base)]
+        return [trial for trial in self.plan.board.wanted if (trial.dataset, trial.method) == _key(base)]
 
     def planned(self, slots: int) -> Planned:
         """Return the event with which the trials begin."""
         epochs = [base.epochs for base in self.bases]
-        each, lines = sum(epochs) // len(epochs), tuple(self.explain())
-        return Planned(self.plan.experiment.name, self.plan.board, slots, self.total, self.search, lines, each)
+        mean_epochs, lines = sum(epochs) // len(epochs), tuple(self.explain())
+        return Planned(self.plan.experiment.name, self.plan.board, slots, self.total, self.search, lines, mean_epochs)
 
     def explain(self) -> list[str]:
         """Return how the trials that are not done will be executed, and how they read their data."""
@@ -373,7 +373,7 @@ def _tuned(sweep: SweepPlan, home: Home, slots: int, options: Options) -> Iterat
     for number, base in enumerate(sweep.bases):
         if base not in sweep.distinct:
             continue
-        tried = (one.run_id for one in sweep.of(base) if sweep.plan.board.is_done(one.run_id))
+        tried = (trial.run_id for trial in sweep.of(base) if sweep.plan.board.is_done(trial.run_id))
         finished = [records[run_id] for run_id in tried]
         data, suite = sweep.plan.data.folders[base.data], sweep.plan.data.manifests[base.data].suite
         shared = setup_of(base, search, data, suite, runs, journal, options)

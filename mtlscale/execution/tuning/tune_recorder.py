@@ -87,8 +87,8 @@ class TrialRecorder:
             self._events.put(Noted(run.run_id, note))
 
         if record is not None:
-            known = list(self._epochs.get(trial.trial_id, {}).values())
-            ended = RunRecord.model_validate_json(record).model_copy(update={"epochs": known})
+            epochs = list(self._epochs.get(trial.trial_id, {}).values())
+            ended = RunRecord.model_validate_json(record).model_copy(update={"epochs": epochs})
             result["objectives"] = to_minimise(ended, self.search.objectives)  # what a searcher learns of a trial
             self._put(trial, run, ended)
         elif text is not None:

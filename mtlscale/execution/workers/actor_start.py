@@ -37,9 +37,9 @@ class RunWorker:
 
     def __init__(self, name: str, queue: Queue, options: Options, plugins: list[Plugin], experiment: str) -> None:
         self._name, self._queue, self._options, self._experiment = name, queue, options, experiment
-        place = dumps.listen()
+        address = dumps.listen()
         setup(options.threads, plugins)
-        queue.enter(name, place)
+        queue.enter(name, address)
 
     def __repr__(self) -> str:
         """Return the name in Ray's logs, which Ray asks for once: its runs are named by their tasks."""

@@ -94,7 +94,15 @@ def execute_jobs(jobs: Sequence[Job | Batched], slots: int, options: Options, st
     """
     executor = _Executor(jobs, slots, options, start)
     try:
-        yield from executor.events()
+        while True:
+            standing = executor.look()
+            for event in standing.events:
+                yield executor.heard(event)
+            if executor.remaining == 0:
+                return
+
+            yield from executor.mend(standing)
+            time.sleep(_LOOK_SECONDS)
     finally:
         executor.end()
 
@@ -104,7 +112,7 @@ class _Executor:
 
     def __init__(self, jobs: Sequence[Job | Batched], slots: int, options: Options, start: Start) -> None:
         self._parts = {part.run.run_id: part for job in jobs for part in job.jobs}
-        self._remaining, at_once = len(self._parts), min(slots, len(jobs))
+        self.remaining, at_once = len(self._parts), min(slots, len(jobs))
         self._options, self._start, self._most = options, start, math.ceil(at_once / start.capacity)
 
         resources = options.resources
@@ -118,31 +126,34 @@ class _Executor:
         self._hung: dict[str, tuple[dumps.WorkerLocation, ...]] = {}  # by worker, where it was ended
         self._start_timeout = StartTimeout(resources)
 
-    def events(self) -> Iterator[RunEvent]:
-        """Yield the events of all jobs until every job has ended."""
-        while True:
-            self._bury()
-            standing = self._queue.snapshot()
-            for event in map(self._event, standing.events):
-                self._remaining -= isinstance(event, RunEnded)
-                yield event
-            if self._remaining == 0:
-                return
+    def look(self) -> QueueSnapshot:
+        """Return how the queue stands, which knows of the workers that have ended."""
+        self._bury()
+        return self._queue.snapshot()
 
-            for worker in self._workers if not standing.waiting else ():
-                if not standing.is_up(worker.name):
-                    worker.late()
-            self._start_workers(standing)
-            self._end_hung(standing)
+    def heard(self, event: RunEvent | LostRun) -> RunEvent:
+        """Return what is told of an event: a run that is lost has failed, with the cause that is known."""
+        if isinstance(event, LostRun):
+            cause = dumps.why_dead(event.places, event.ray_says) if event.places or event.ray_says else ""
+            event = RunEnded(event.run_id, failed(self._parts[event.run_id].run, f"{event.cause}{because(cause)}"))
+        self.remaining -= isinstance(event, RunEnded)
+        return event
 
-            up = any(worker.places for worker in standing.workers.values())
-            yield from self._start_timeout.note(standing.next_job, up)
-            if self._start_timeout.try_again:
-                self._start_timeout.try_again = False
-                self._start_anew(standing)
-            if self._start_timeout.failure is not None:
-                self._queue.give_up(self._start_timeout.failure)
-            time.sleep(_LOOK_SECONDS)
+    def mend(self, standing: QueueSnapshot) -> Iterator[RunEvent]:
+        """Start the workers that lack, and end those that hang or do not come up; yield notes on that."""
+        for worker in self._workers if not standing.waiting else ():
+            if not standing.is_up(worker.name):
+                worker.late()
+        self._start_workers(standing)
+        self._end_hung(standing)
+
+        up = any(worker.places for worker in standing.workers.values())
+        yield from self._start_timeout.note(standing.next_job, up)
+        if self._start_timeout.try_again:
+            self._start_timeout.try_again = False
+            self._start_anew(standing)
+        if self._start_timeout.failure is not None:
+            self._queue.give_up(self._start_timeout.failure)
 
     def end(self) -> None:
         """Wait for workers that have nothing to do any more; end those that do not end by themselves."""
@@ -155,7 +166,7 @@ class _Executor:
             return
 
         late = self._workers
-        if self._remaining == 0:
+        if self.remaining == 0:
             for worker in self._workers:
                 worker.dismiss()
             up = [worker for worker in self._workers if standing.is_up(worker.name)]
@@ -165,12 +176,6 @@ class _Executor:
         for worker in late:
             worker.end(handles.get(worker.name, ()))
         self._queue.close()
-
-    def _event(self, event: RunEvent | LostRun) -> RunEvent:
-        if isinstance(event, LostRun):
-            found = dumps.why_dead(event.places, event.ray_says) if event.places or event.ray_says else ""
-            return RunEnded(event.run_id, failed(self._parts[event.run_id].run, f"{event.cause}{because(found)}"))
-        return event
 
     def _start_workers(self, standing: QueueSnapshot) -> None:
         """Start a worker for every job that waits for one, as long as there is room."""

@@ -105,8 +105,8 @@ class JobQueue:
             run_ids: The ids of runs, of which a job that waits is taken; None: the next job.
         """
         self.leave(worker, "")
-        found = (job for job in self._waiting if run_ids is None or job[0] in run_ids)
-        if reserved := next(found, ()):
+        jobs = (job for job in self._waiting if run_ids is None or job[0] in run_ids)
+        if reserved := next(jobs, ()):
             self._waiting.remove(reserved)
         self._workers[worker] = _WorkerState(time.monotonic(), reserved=reserved)
         return reserved

@@ -4,6 +4,7 @@ Read its data, train it, and leave behind what a run leaves, whatever its end:
 
     <folder>/epochs.jsonl   its epochs, one a line, written as they end
     <folder>/model.pt       parameters of the chosen epoch, where wanted
+    <folder>/test_predictions.safetensors   its predictions on test with the labels, likewise, if they are few
     <folder>/pictures.png   predictions beside truth, where tasks have maps
     <folder>/predictions.html   the same of sentences, where tasks have a tag for each token
     <folder>/episodes.png   an episode of each task, where tasks are environments
@@ -17,7 +18,7 @@ import contextlib
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mtlscale.data import PreparedData
-    from mtlscale.training import Trainer
+    from mtlscale.training import TaskPredictions, Trainer
 
 _TOLD_SECONDS = 0.5  # between two progress reports of batched runs
 _DATA: dict[Path, PreparedData] = {}  # the data sets this process has read
@@ -117,7 +118,26 @@ class Trial:
             return
 
         try:
-            record = yield from self._train()
+            trainer, share = self.trainer, self._fetch_shared()
+            epoch_log = EpochFile(self.job.folder)
+            steps = trainer.train()
+            while True:
+                try:
+                    epoch = next(steps)
+                except StopIteration as end:
+                    record: RunRecord = end.value
+                    break
+                if self._lead:
+                    with contextlib.suppress(OSError):  # the disk may be full now and not at the end
+                        epoch_log.take(trainer.at.epochs)
+                    share()
+                    yield from self._new_notes()
+                yield EpochEnded(run_id, epoch)
+
+            if self._lead:
+                yield from self._new_notes()
+                self._keep_record(record)
+                yield from self._new_notes()
         except (torch.distributed.DistError, ConnectionError):
             raise  # another worker died: the group restarts and resumes
         except Exception as error:
@@ -134,31 +154,6 @@ class Trial:
     def adopt(self, path: Path) -> None:
         """Go on from what another trial has saved, with the settings of this one."""
         self.trainer.adopt(path)
-
-    def _train(self) -> Generator[RunEvent, None, RunRecord]:
-        trainer, run_id = self.trainer, self.job.run.run_id
-        share = self._fetch_shared()
-        epoch_log = EpochFile(self.job.folder)
-        steps = trainer.train()
-
-        while True:
-            try:
-                epoch = next(steps)
-            except StopIteration as end:
-                record: RunRecord = end.value
-                break
-            if self._lead:
-                with contextlib.suppress(OSError):  # the disk may be full now and not at the end
-                    epoch_log.take(trainer.at.epochs)
-                share()
-                yield from self._new_notes()
-            yield EpochEnded(run_id, epoch)
-
-        if self._lead:
-            yield from self._new_notes()
-            self._keep_record(record)
-            yield from self._new_notes()
-        return record
 
     def _new_notes(self) -> Iterator[Noted]:
         """Yield the trainer's notes, each once."""
@@ -189,7 +184,8 @@ class Trial:
                 write(trainer, folder)
 
         model = trainer.chosen_state if self.options.models and record.status == "finished" else None
-        trainer.notes += keep_record(folder, record, model, _storage(self.options) if self.resumes else None)
+        storage = _storage(self.options) if self.resumes else None
+        trainer.notes += keep_record(folder, record, model, storage, trainer.test_predictions)
 
 
 def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[RunEvent]:
@@ -232,7 +228,8 @@ def execute_batched(jobs: Sequence[Job], options: Options) -> Iterator[RunEvent]
             if run.run_id not in remaining:
                 continue  # the second of the same run
             folder = remaining.pop(run.run_id).folder
-            for note in keep_record(folder, record, trainer.states.pop(run.run_id, None), storage):
+            predictions = trainer.test_predictions.pop(run.run_id, {})
+            for note in keep_record(folder, record, trainer.states.pop(run.run_id, None), storage, predictions):
                 yield Noted(run.run_id, note)
             yield RunEnded(run.run_id, record)
     except Exception as error:
@@ -248,7 +245,13 @@ def _recorded_end(job: Job) -> RunEnded | None:
     return RunEnded(job.run.run_id, record.model_copy(update={"epochs": read_epochs(job.folder)}))
 
 
-def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None, storage: Storage | None) -> list[str]:
+def keep_record(
+    folder: Path,
+    record: RunRecord,
+    model: dict[str, Tensor] | None,
+    storage: Storage | None,
+    predictions: Mapping[str, TaskPredictions] | None = None,
+) -> list[str]:
     """Write what a run leaves that came to its end, and publish it.
 
     Of a failed run the cause is kept, and its checkpoint: it is tried again.
@@ -265,6 +268,10 @@ def keep_record(folder: Path, record: RunRecord, model: dict[str, Tensor] | None
         from mtlscale.training.engine import checkpoint
 
         checkpoint.save(folder / "model.pt", model)
+        if predictions:
+            from mtlscale.training import write_predictions
+
+            write_predictions(folder, predictions)
     EpochFile(folder).take(record.epochs)
     write_atomically(folder / "record.json", record.model_dump_json().encode())
     for name in ("checkpoint.pt", "error.txt"):  # the error was an earlier attempt's

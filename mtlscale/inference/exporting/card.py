@@ -6,7 +6,7 @@ from mtlscale.config import TaskSuite
 from mtlscale.data import Manifest
 from mtlscale.inference.description import Description
 from mtlscale.inference.predictions import scaling_of
-from mtlscale.metrics import IN_UNITS
+from mtlscale.metrics import in_units
 from mtlscale.records import Metrics
 
 # Packages that `load_model` and `predict` import; mtlscale itself is installed without its dependencies.
@@ -93,7 +93,7 @@ def _table(metrics: dict[str, Metrics], suite: TaskSuite) -> list[str]:
         for metric in values:
             _, deviation = scaling_of(suite, task)
             scales = {metric: 1.0}
-            if metric in IN_UNITS and deviation != 1.0:
+            if in_units(metric) and deviation != 1.0:
                 scales[f"{metric}, in units of the data"] = deviation
             for name, scale in scales.items():
                 figures = (
@@ -124,6 +124,6 @@ def _raw(description: Description) -> str:
     if not model_input.features:
         return "Tables have the features of the data, in their order, as the prepared data have them."
     remarks = ", and are standardised as the data's were" if model_input.mean else ""
-    if model_input.categories:
-        remarks += f"; {', '.join(f'`{name}`' for name in list(model_input.categories)[:20])} hold categories"
+    if categories := [entry["name"] for entry in model_input.columns if entry["kind"] in ("category", "hash")]:
+        remarks += f"; {', '.join(f'`{name}`' for name in categories[:20])} hold categories"
     return f"Tables have the columns {', '.join(f'`{name}`' for name in model_input.features[:20])}{remarks}."

@@ -19,7 +19,6 @@ from mtlscale.config import (
     names,
     source_hash,
 )
-from mtlscale.data.remote import sha256_of
 from mtlscale.inference.description import (
     CARD,
     DESCRIPTION,
@@ -31,6 +30,7 @@ from mtlscale.inference.description import (
     Description,
     PluginSource,
     RunFacts,
+    write_hashes,
 )
 from mtlscale.inference.exporting import nested
 from mtlscale.inference.exporting.card import card
@@ -142,11 +142,11 @@ def _write(source: FinishedRun, folder: Path) -> None:
         metrics=record.metrics,
         main_metrics=record.main_metrics,
         plugins=plugins,
-        files={str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()},
     )
 
     (folder / CARD).write_text(card(description, source.data.manifest), encoding="utf-8")
-    (folder / DESCRIPTION).write_bytes(description.sealed())
+    (folder / DESCRIPTION).write_text(description.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_hashes(folder)
 
 
 def _plugins(record: RunRecord, source: FinishedRun, folder: Path) -> list[PluginSource]:

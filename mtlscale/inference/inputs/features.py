@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mtlscale.config import UserError
-from mtlscale.data.format.categories import UNKNOWN, codes_of
+from mtlscale.data.format.categories import as_text
 from mtlscale.data.format.table_columns import TableColumn, from_json, unseen_count
+from mtlscale.data.tables.arrow_types import by_text, is_text
+from mtlscale.data.tables.missing_words import WORDS
+from mtlscale.data.tables.notations import POINT, date_in, number_in
+from mtlscale.data.tables.smiles import BadSmiles
 from mtlscale.data.tables.table_format import TableFormat
 from mtlscale.inference.description import InputDescription
-from mtlscale.inference.inputs.trained_columns import as_trained, empty_cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,56 +87,92 @@ def read_features(
         rows: Their numbers in messages.
         form: How the tables of the data were written.
     """
-    if description.columns:
-        return _read_columns(description, table, rows, form or TableFormat())
-    names = description.features or _columns_of_numbers(table)
-    _check_columns(description, table, names)
-
-    columns: list[Array] = []
-    unfamiliar_cells, problems = Unfamiliar(), dict[int, str]()
-    for name in names:
-        if name in description.categories:
-            values = table[name].to_pylist()
-            codes = codes_of(values, description.categories[name])
-            if count := sum(value is not None for value, code in zip(values, codes, strict=True) if code == UNKNOWN):
-                unfamiliar_cells.unknown[name] = count
-            columns.append(np.where([value is None for value in values], np.nan, codes))
-        else:
-            columns.append(table[name].to_numpy().astype(np.float64))
-        for row in np.flatnonzero(~np.isfinite(columns[-1])).tolist():
-            problems.setdefault(row, f"row {rows[row]} has no value in {name}")
-
-    return TableFeatures(_scaled(description, np.column_stack(columns)), problems, unfamiliar_cells)
-
-
-def _read_columns(
-    description: InputDescription, table: pa.Table, rows: Sequence[Any], form: TableFormat
-) -> TableFeatures:
-    """Do what `read_features` does for columns whose conversion the data noted; empty cells are filled."""
-    columns = [from_json(entry) for entry in description.columns]
+    columns = [from_json(entry) for entry in description.columns] or _columns_of_numbers(table)
     _check_present(table, [column.name for column in columns])
+    if (sum(len(column.counts) for column in columns),) != description.shape:
+        shape, names = ", ".join(map(str, description.shape)), listed([column.name for column in columns])
+        raise UserError(f"the table has {len(columns)} columns of numbers ({names}), the model reads [N, {shape}] of "
+                        f"{description.dtype}")  # fmt: skip
 
     arrays: list[Array] = []
     unfamiliar_cells, problems = Unfamiliar(), dict[int, str]()
     for column in columns:
-        cells, wrong = as_trained(column, table[column.name], form)
-        for row, problem in wrong.items():
-            problems.setdefault(row, f"row {rows[row]} {problem}")
+        cells, wrong = _as_trained(column, table[column.name], form or TableFormat())
         try:
             array = column.encode(cells)
         except (ValueError, NotImplementedError):  # Arrow's errors are of these kinds
             raise UserError(f"column {column.name!r} holds {cells.type}, the model reads {column.kind}s") from None
-        empty = empty_cells(cells)
+
+        empty = _empty_cells(cells)
         empty[list(wrong)] = False
-        if count := int(empty.sum()):
+        count = int(empty.sum())
+        if count and description.fills_empty:
             unfamiliar_cells.empty[f"{column.name!r} with {column.filling}"] = count
-        unseen = unseen_count(column, array) - (count if column.unknown_if_empty else 0)
-        if unseen:
+        elif count:
+            wrong |= dict.fromkeys(np.flatnonzero(empty).tolist(), f"has no value in {column.name}")
+        if unseen := unseen_count(column, array) - (count if column.unknown_if_empty else 0):
             unfamiliar_cells.unknown[column.name] = unseen
-        for row in np.flatnonzero(~np.isfinite(array).all(1)).tolist():
-            problems.setdefault(row, f"row {rows[row]} is infinite in {column.name}")
+
+        infinite = dict.fromkeys(np.flatnonzero(~np.isfinite(array).all(1)).tolist(), f"is infinite in {column.name}")
+        for row, problem in (infinite | wrong).items():
+            problems.setdefault(row, f"row {rows[row]} {problem}")
         arrays.append(array)
     return TableFeatures(_scaled(description, np.column_stack(arrays)), problems, unfamiliar_cells)
+
+
+def _as_trained(
+    column: TableColumn, cells: pa.ChunkedArray, form: TableFormat
+) -> tuple[pa.ChunkedArray, dict[int, str]]:
+    """Return the cells of a column in the type that its conversion reads, and row -> problem of those that are none."""
+    import pyarrow as pa
+
+    if column.kind == "smiles":
+        wrong: dict[int, str] = {}
+        texts = cells.cast(pa.string())  # a table of empty cells alone has no texts
+        for row, text in enumerate(texts.to_pylist()):
+            try:
+                column.molecule(text)
+            except BadSmiles as error:
+                wrong[row] = str(error)
+        return texts, wrong
+    if not is_text(cells.type):
+        return cells, {}
+    if column.kind in ("category", "hash"):
+        return by_text(cells, partial(_category, column, form=form), pa.string()), {}
+
+    def read(text: str) -> Any:
+        if text.strip() in WORDS:
+            return None
+        return date_in(text, form.dates or ()) if column.kind == "date" else number_in(text, form.decimal or POINT)
+
+    values = by_text(cells, read, pa.timestamp("us") if column.kind == "date" else pa.float64())
+    is_wrong = values.is_null().to_numpy() & ~_empty_cells(cells)
+    rows = [(row, cells[row].as_py()) for row in np.flatnonzero(is_wrong).tolist()]
+    return values, {row: f"has {text[:40]!r} in {column.name}, which is no {column.kind}"
+                    for row, text in rows if text.strip() not in WORDS}  # fmt: skip
+
+
+def _empty_cells(cells: pa.ChunkedArray) -> Array:
+    """Return the mask [N] of cells without a value."""
+    import pyarrow.compute as pc
+
+    if is_text(cells.type):
+        cells = pc.if_else(pc.equal(pc.utf8_trim_whitespace(cells), ""), None, cells)
+    floats = str(cells.type) in ("float", "double")
+    return np.array(pc.is_null(cells, nan_is_null=floats).to_numpy(zero_copy_only=False))
+
+
+def _category(column: TableColumn, text: str, form: TableFormat) -> str | None:
+    """Return the name that a text has among the categories of training; None: an empty cell."""
+    name = text.strip()
+    if name in column.categories:
+        return name
+    if form.missing is None and name in WORDS:
+        return None
+    spellings = [name.lower()]  # true and false, and numbers, have one name in training
+    with suppress(ValueError):
+        spellings.append(as_text(float(name)))
+    return next((spelling for spelling in spellings if spelling in column.categories), name)
 
 
 def _scaled(description: InputDescription, values: Array) -> Array:
@@ -160,9 +201,8 @@ def unfamiliar(
 
     row = int(inputs.argmax())
     column = int(far[row].argmax())
-    columns: list[TableColumn] = [from_json(entry) for entry in description.columns]
-    names = [part for one in columns for part in one.parts] or description.features
-    name = names[column] if description.features else f"column {column + 1}"
+    names = [part for entry in description.columns for part in from_json(entry).parts]
+    name = names[column] if names else f"column {column + 1}"
     value, least, most = values[row, column], low[column], high[column]
     cause = "are they in the units of the data?"
     if description.mean and not of_table:
@@ -174,31 +214,13 @@ def unfamiliar(
     return Unfamiliar(int(inputs.sum()), text)
 
 
-def _columns_of_numbers(table: pa.Table) -> list[str]:
+def _columns_of_numbers(table: pa.Table) -> list[TableColumn]:
     """Return the columns that can be features, for data without feature names."""
     return [
-        name
+        TableColumn(name=name, kind="number")
         for name in table.column_names
-        if name.lower() not in NO_FEATURES and not name.startswith("target.") and not _is_string(table[name].type)
+        if name.lower() not in NO_FEATURES and not name.startswith("target.") and not is_text(table[name].type)
     ]
-
-
-def _check_columns(description: InputDescription, table: pa.Table, names: Sequence[str]) -> None:
-    import pyarrow as pa
-
-    _check_present(table, names)
-    for name in names:
-        kind = table[name].type
-        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        if not number and name not in description.categories:
-            raise UserError(f"column {name!r} holds {kind}, the model reads numbers")
-
-    if len(names) != description.shape[0] or len(description.shape) > 1:
-        shape = ", ".join(map(str, description.shape))
-        raise UserError(
-            f"the table has {len(names)} columns of numbers ({listed(names)}), the model reads [N, {shape}] of "
-            f"{description.dtype}"
-        )
 
 
 def _check_present(table: pa.Table, names: Sequence[str]) -> None:
@@ -210,9 +232,3 @@ def _check_present(table: pa.Table, names: Sequence[str]) -> None:
             mend = "" if blanks is None else f", only {blanks!r} with blanks around it"
             raise UserError(f"the table has {problem} column {name!r}{mend}; the model reads {len(names)} features: "
                             f"{listed(names)}")  # fmt: skip
-
-
-def _is_string(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -10,6 +10,7 @@ from mtlscale.config import TaskSuite, UserError, checkpoints, component, named_
 from mtlscale.data.format.columns import ENCODED, RAGGED, kind_of
 from mtlscale.data.format.graphs import KEY
 from mtlscale.data.format.manifest import SPECIAL_WORDS
+from mtlscale.data.format.table_columns import TableColumn
 from mtlscale.inference.description import InputDescription, Words
 from mtlscale.inference.finished_run import FinishedRun
 
@@ -29,14 +30,24 @@ def describe_input(source: FinishedRun, folder: Path) -> InputDescription:
         dtype=_dtype(source),
         words=_word_rule(source),
         tokenizer=suite.input_kind == "tokens" and (folder / "tokenizer").is_dir(),
-        features=list(notes.get("features", [])) if suite.input_kind == "vector" else [],
         mean=list(scaled.get("mean", [])),
         deviation=list(scaled.get("deviation", [])),
-        categories=dict(notes.get("categories", {})),
-        columns=list(notes.get("columns", [])),
+        columns=_columns(notes) if suite.input_kind == "vector" else [],
+        fills_empty="columns" in notes,
         low=low,
         high=high,
     )
+
+
+def _columns(notes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the conversion of raw columns: as the set notes it, or numbers and categories by their names."""
+    categories = notes.get("categories", {})
+    columns = [
+        TableColumn(name=name, kind="category" if name in categories else "number",
+                    categories=tuple(categories.get(name, ())))
+        for name in notes.get("features", [])
+    ]  # fmt: skip
+    return list(notes.get("columns", [])) or [column.as_json() for column in columns]
 
 
 def _training_range(source: FinishedRun) -> tuple[list[float], list[float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.contract import Architecture, MultiTaskModule, of_vectors
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.config import TaskSuite, UserError, knob
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import EncoderModule
@@ -131,11 +132,11 @@ class AASPCModule(MultiTaskModule):
     def representation_sizes(self) -> list[int]:
         return sorted(self.supernet.watched)
 
-    def on_losses(self, losses: Mapping[str, float], added: float) -> None:
+    def on_epoch_end(self, epoch: EpochView) -> None:
         """Take a step of the controller, with the reward of the head that was trained in this epoch."""
         recipe = self.recipe
         if self.predictions is None:
-            reward = -(losses[self.task] + (added if recipe.reward == "loss" else 0.0))
+            reward = -(epoch.losses[self.task] + (epoch.added if recipe.reward == "loss" else 0.0))
         else:
             reward = self.predictions.score(recipe.reward)
 
@@ -153,8 +154,8 @@ class AASPCModule(MultiTaskModule):
         self.rewards[1] += 1
         self.reward = reward
 
-    def on_epoch_begin(self, epoch: int) -> None:
-        self._draw(epoch)
+    def on_epoch_begin(self, epoch: EpochView) -> None:
+        self._draw(epoch.number)
 
     def traces(self) -> dict[str, Any]:
         if self.recipe.search == "fixed":

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mtlscale.architectures.contract import MultiTaskModule, linear_head
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.config import Task, TaskSuite, UserError
 from mtlscale.data import Batch, Outputs
 from mtlscale.encoders import BatchNorm2d, EncoderModule, Memory
@@ -64,8 +65,6 @@ class CellNetwork(MultiTaskModule):
     head.
     """
 
-    phase_epochs: int = 0
-
     def __init__(
         self, suite: TaskSuite, encoder: DartsCellsModule, dropout: float, auxiliary: float, name: str
     ) -> None:
@@ -103,8 +102,8 @@ class CellNetwork(MultiTaskModule):
     def task_parameters(self, task: str) -> list[nn.Parameter]:
         return list(self.head.parameters())
 
-    def on_epoch_begin(self, epoch: int) -> None:
-        self.encoder.progress = (epoch - 1) / max(1, self.phase_epochs)
+    def on_epoch_begin(self, epoch: EpochView) -> None:
+        self.encoder.progress = (epoch.number - 1) / max(1, epoch.epochs)
 
     def after_step(self, lr: float, sum: Any) -> None:
         self.draws.next()

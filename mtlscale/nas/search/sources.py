@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mtlscale.architectures.hooks import StepView
 from mtlscale.architectures.phases import NetworkSource, Supervised
 from mtlscale.architectures.structure_search import WEIGHTS
 from mtlscale.config import MISSING_CLASS, UserError
@@ -122,7 +123,6 @@ class ChoiceSource(NetworkSource):
     def __init__(self, model: CellSupernet, losses: ArchitectureLosses) -> None:
         self.model, self.losses, self.names = model, losses, losses.names
         self.unlabelled = losses.ood is not None
-        self.companion = WEIGHTS if losses.second else ""
         self._train: Sequence[Sequence[Batch]] = ()
         self._optimizer: torch.optim.Optimizer | None = None
 
@@ -133,8 +133,10 @@ class ChoiceSource(NetworkSource):
         reference = self.model.choices()[0]
         self._costs = {name: costs.to(reference) for name, (costs, _, _) in self.losses.targets.items()}
 
-    def look_at(self, micros: Sequence[Sequence[Batch]], optimizer: torch.optim.Optimizer) -> None:
-        self._train, self._optimizer = micros, optimizer
+    def before_step(self, step: StepView) -> None:
+        """Take the micro-batches and the optimiser of the weights' turn, for the second order."""
+        if self.losses.second:
+            self._train, self._optimizer = step.turns[WEIGHTS]
 
     def __call__(self, micro: Sequence[Batch], *, terms: bool = True) -> Iterator[Losses]:
         with self.model.statistics_kept():

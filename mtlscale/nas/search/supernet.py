@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlscale.architectures.contract import MultiTaskModule, linear_head
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.architectures.phases import PhaseOutput, Source
 from mtlscale.architectures.structure_search import CHOICE, WEIGHTS
 from mtlscale.config import TaskSuite
@@ -209,8 +210,8 @@ class CellSupernet(MultiTaskModule):
     def phase_output(self) -> PhaseOutput:
         return self._found(self) if self._found is not None else {"genotype": self.genotype().text(), "space": SPACE}
 
-    def on_epoch_begin(self, epoch: int) -> None:
-        self.skip_rate = self.size.skip_dropout * math.exp(-_DECAY * (epoch - 1))
+    def on_epoch_begin(self, epoch: EpochView) -> None:
+        self.skip_rate = self.size.skip_dropout * math.exp(-_DECAY * (epoch.number - 1))
 
     def after_step(self, lr: float, sum: Any) -> None:
         self.draws.next()

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import MultiTaskModule
+from mtlscale.architectures import EpochView, MultiTaskModule
 from mtlscale.config import TaskSuite, knob
-from mtlscale.objectives.contract import EpochView, ObjectiveModule
+from mtlscale.objectives.contract import ObjectiveModule
 from mtlscale.objectives.relatedness import MULTIPLIER_RULES, chance_score, next_multiplier, relatedness_weights
 from mtlscale.objectives.task_discriminator import Adversarial, AdversarialModule
 
@@ -60,7 +60,7 @@ class AAMTRLModule(AdversarialModule):
         return (self.multiplier + self.quadratic * self.average).clamp(min=0.0)
 
     def task_weights(self) -> Tensor | None:
-        return None if self.settings.uniform else self.weights
+        return None if self.settings.uniform else self.weights * len(self.weights)
 
     def gather(self, value: Tensor) -> None:
         self.gathered += value
@@ -68,14 +68,14 @@ class AAMTRLModule(AdversarialModule):
     def discard_step(self) -> None:
         self.gathered.zero_()
 
-    def reduce(self, sum: Callable[[Tensor], Tensor]) -> None:
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         score = sum(self.gathered)
         # Used in place of this step's A, which is complete only after all of the step's gradients.
         self.average.lerp_(score - chance_score(self.form, len(self.weights)), 1.0 - self.settings.smoothing)
         self.gathered.zero_()
 
-    def on_epoch_end(self, view: EpochView) -> None:
-        super().on_epoch_end(view)
+    def on_epoch_end(self, epoch: EpochView) -> None:
+        super().on_epoch_end(epoch)
         self.used = {"lambda": float(self.multiplier), "r": float(self.quadratic), "weights": self.weights.tolist()}
         settings = self.settings
         self.multiplier.copy_(

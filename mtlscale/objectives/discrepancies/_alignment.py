@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from mtlscale.architectures import Architecture, MultiTaskModule, VaryingRepresentation, capability
+from mtlscale.architectures import Architecture, MultiTaskModule
 from mtlscale.config import TaskSuite, UserError, knob, nearest
 from mtlscale.data import Batch, Outputs, Samples, Workers
 from mtlscale.objectives.contract import Objective, ObjectiveModule
@@ -103,7 +103,7 @@ class AlignmentModule(ObjectiveModule):
         self._value = value.detach().to(torch.float64)
         return term
 
-    def reduce(self, sum: Callable[[Tensor], Tensor]) -> None:
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         if self._value is not None:
             self._values.append(sum(self._value))
             self._value = None
@@ -195,8 +195,7 @@ def sizes_of(recipe: Alignment, suite: TaskSuite, model: MultiTaskModule) -> Seq
 
     There are several numbers if it changes from epoch to epoch.
     """
-    varying = capability(model, VaryingRepresentation)
-    if recipe.at == "representation" and varying is not None and (several := varying.representation_sizes()):
+    if recipe.at == "representation" and (several := model.representation_sizes()):
         return several
 
     captured: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,8 @@ class DomainAdversaryModule(AlignmentModule):
             loss = loss + (self.weights(side) * self.penalties(logits, domain)).sum() / (2 * side.total)
         return loss, loss
 
-    def after_step(self, lr: float) -> None:
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
+        super().after_step(lr, sum)
         self.steps += 1
 
     def added(self) -> float:

@@ -1,6 +1,6 @@
 """MRN: correlated weights of tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -56,7 +56,7 @@ class MRNModule(ObjectiveModule):
         return 0.5 * self.settings.strength * torch.stack(values).sum()
 
     @torch.no_grad()
-    def after_step(self, lr: float) -> None:
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
         self.steps += 1
         if self.steps % self.settings.every == 0:
             for layer, row in enumerate(self.rows):

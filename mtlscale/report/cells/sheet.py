@@ -95,6 +95,8 @@ class Sheet:
     key: str = ""  # what tells it from the other tables of a leaderboard, in words
     names: int = 1  # the number of columns with names
     page: int = PAGE  # rows that a page shows at once
+    blocks: Sequence[str] = ()  # captions of quality, tasks and cost, where formats arrange its columns by these
+    width: int | None = None  # the most that a terminal gives it; None: as much as there is
     numbers: pd.DataFrame | None = None  # all digits
 
     @property

@@ -1,4 +1,4 @@
-"""A chart as data: panels of marks. `matplotlib_renderer` draws it into files, `plotly_renderer` for pages."""
+"""A chart as data: panels of marks, which `vega` draws into files and for pages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mtlscale.report.charts.colors import GREY, LineStyle
 Values = Sequence[Any] | NDArray[Any] | pd.Series | pd.Index  # numbers, or names of the axis
 PLAIN, DASHED, DOTTED = LineStyle(GREY), LineStyle(GREY, dash="dash"), LineStyle(GREY, dash="dot")
 INK = "#1f2328"
+MOST_LINES = 12  # tasks that get a line each, or numbers in the cells of a heat map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,7 @@ class HeatMap:
         shown: The numbers under the mouse, where the colours stand for others.
         texts: The text in each cell.
         low: The number of the first colour; default: the least.
-        colors: The colours' name, the same in matplotlib and plotly.
+        colors: The colours, a scheme of Vega's.
         scale: Whether the chart explains the colours.
         hover: The text under the mouse, with `{row}`, `{column}` and `{value}`.
     """
@@ -143,7 +144,7 @@ class HeatMap:
     texts: Sequence[Sequence[str]] = ()
     low: float | None = None
     high: float | None = None
-    colors: Literal["RdBu", "Viridis", "Blues"] = "RdBu"
+    colors: Literal["redblue", "viridis", "blues"] = "redblue"
     scale: bool = False
     hover: str = "{row}, {column}: {value:.4g}"
 

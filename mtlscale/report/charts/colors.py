@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from mtlscale.records import RunRecord
 
 if TYPE_CHECKING:
@@ -20,6 +23,9 @@ COLORS = (
     "#926203", "#0b779e",
 )  # fmt: skip
 GREY = "#7d828b"
+# From dark to light, even to the eye, in equal steps.
+VIRIDIS = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
+PLASMA = ("#0d0887", "#6a00a8", "#b12a90", "#e16462", "#fca636", "#f0f921")
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -27,7 +33,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 @dataclass(frozen=True)
 class LineStyle:
-    """Look of a method, in plotly's words."""
+    """Look of a method."""
 
     color: str
     symbol: str = "circle"
@@ -56,6 +62,14 @@ def page_looks(records: Iterable[RunRecord], tables: Iterable[Table]) -> dict[st
 def colors(names: Sequence[str], baseline: str | None) -> dict[str, str]:
     """Return the colours alone, for tasks and others that have no look in the report."""
     return {name: look.color for name, look in line_styles(names, baseline).items()}
+
+
+def ramp(colors: Sequence[str], shares: ArrayLike) -> NDArray[np.uint8]:
+    """Return the colours [..., 3] at shares [...] of the way through a row of colours."""
+    steps = np.array([list(bytes.fromhex(color[1:])) for color in colors])
+    at = np.asarray(shares, dtype=float).clip(0, 1) * (len(colors) - 1)
+    channels = [np.interp(at, np.arange(len(colors)), steps[:, channel]) for channel in range(3)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
 
 
 def _line_style(position: int) -> LineStyle:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from mtlscale.report.charts.canvas import MOST_LINES
-from mtlscale.report.charts.chart import DOTTED, Axis, Chart, ChartText, Level, Line, Mark, Panel
+from mtlscale.report.charts.chart import DOTTED, MOST_LINES, Axis, Chart, ChartText, Level, Line, Mark, Panel
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles, colors
 
 if TYPE_CHECKING:
@@ -106,8 +105,6 @@ def radar_chart(table: Table, styles: LineStyles, file: str = "") -> Chart:
 
     Accuracies are drawn as error rates, as in AAMTRL's charts.
     """
-    from matplotlib.ticker import MaxNLocator
-
     values, name = _errors(table)
     shown = values.dropna().iloc[:MOST_LINES]
     angles = np.linspace(0, 2 * np.pi, len(table.tasks), endpoint=False)
@@ -115,10 +112,11 @@ def radar_chart(table: Table, styles: LineStyles, file: str = "") -> Chart:
     edge = float(shown.to_numpy().max(initial=0.0)) or 1.0
 
     marks: list[Mark] = []
-    for tick in MaxNLocator(4).tick_values(0, edge):
-        if 0 < tick <= edge:
-            marks.append(Line(x=tick * np.sin(circle), y=tick * np.cos(circle), look=_GRID, width=0.8, hover=""))
-            marks.append(ChartText(x=0.0, y=tick, text=f"{tick:g}", color=GREY, size=7))
+    steps = (factor * 10.0**power for power in range(-12, 12) for factor in (1, 2, 5))
+    step = next(step for step in steps if edge < 5 * step)
+    for tick in step * np.arange(1, np.floor(edge / step) + 1):
+        marks.append(Line(x=tick * np.sin(circle), y=tick * np.cos(circle), look=_GRID, width=0.8, hover=""))
+        marks.append(ChartText(x=0.0, y=tick, text=f"{tick:g}", color=GREY, size=7))
     for angle, task in zip(angles, table.tasks, strict=True):
         x, y = float(np.sin(angle)), float(np.cos(angle))
         marks.append(Line(x=[0.0, edge * x], y=[0.0, edge * y], look=_GRID, width=0.8, hover=""))

@@ -44,7 +44,7 @@ def heat_chart(records: Sequence[RunRecord], trace: str) -> Chart:
 
 def _panel(values: np.ndarray, record: RunRecord) -> Panel:
     tasks, (rows, columns) = list(record.main_metrics), values.shape
-    heat = HeatMap(values=values, colors="Viridis", low=0.0 if values.min() >= 0 else None, scale=True)
+    heat = HeatMap(values=values, colors="viridis", low=0.0 if values.min() >= 0 else None, scale=True)
     y = Axis(names=_names(rows, tasks), reverse=True)
     return Panel(marks=[heat], title=f"{record.method}, seed {record.seed}", x=Axis(names=_names(columns, tasks)), y=y)
 
@@ -56,7 +56,7 @@ def _names(count: int, tasks: Sequence[str]) -> list[str]:
 
 def square_map(
     values: np.ndarray, tasks: Sequence[str], longest: int, *, low: float, high: float,
-    texts: Sequence[Sequence[str]] = (), colors: Literal["RdBu", "Blues"] = "RdBu",
+    texts: Sequence[Sequence[str]] = (), colors: Literal["redblue", "blues"] = "redblue",
     hover: str = "{row}, {column}: {value:.3g}",
 ) -> Panel:  # fmt: skip
     """Return a matrix [T, T] of tasks without its diagonal, as the effect of a task on itself would hide the others."""

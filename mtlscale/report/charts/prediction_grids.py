@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from mtlscale.report.charts.chart import Axis, Chart, Image, Panel
+from mtlscale.report.charts.colors import COLORS, VIRIDIS, ramp
 
 _ABSENT = (0.85, 0.85, 0.85)
 _SIDE = 1.6  # inches of an image
@@ -32,8 +33,6 @@ def picture_chart(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") -> 
     Classes in a categorical colour map, numbers in viridis over the range of the truth, normals as RGB, absent truth
     in grey.
     """
-    from matplotlib.colors import to_hex
-
     images = {"image": _as_rgb(inputs)}
     for task_maps in maps:
         guess, truth = colours(task_maps)
@@ -41,11 +40,15 @@ def picture_chart(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") -> 
 
     hidden = Axis(visible=False, grid=False)
     panels = [
-        Panel(marks=[Image(pixels=pixels[row])], title="" if row else name, x=hidden, y=hidden)
+        Panel(marks=[Image(pixels=pixels[row])], title="" if row else name, x=hidden, y=hidden, equal=True)
         for row in range(len(inputs))
         for name, pixels in images.items()
     ]
-    named = [one.classes for one in maps if one.kind == "classes" and 0 < len(one.classes) <= _MOST_CLASSES]
+    named = [
+        class_map.classes
+        for class_map in maps
+        if class_map.kind == "classes" and 0 < len(class_map.classes) <= _MOST_CLASSES
+    ]
     height, width = inputs.shape[-2:]
     return Chart(
         panels=panels,
@@ -53,18 +56,15 @@ def picture_chart(inputs: np.ndarray, maps: Sequence[Maps], title: str = "") -> 
         columns=len(images),
         width=len(images) * _SIDE * min(width / height, 1.6),
         height=len(inputs) * _SIDE + 0.5,
-        key=[(to_hex(_class_colour(index)), name) for index, name in enumerate(named[0])] if named else (),
+        key=[(COLORS[index], name) for index, name in enumerate(named[0])] if named else (),
     )
 
 
 def colours(maps: Maps) -> tuple[np.ndarray, np.ndarray]:
     """Return the colours of prediction and truth as [N, H, W, 3] in [0, 1]."""
-    from matplotlib import colormaps
-
     if maps.kind == "classes":
-        palette = np.array(
-            [_class_colour(index) for index in range(int(max(maps.prediction.max(), maps.truth.max())) + 1)]
-        )
+        count = int(max(maps.prediction.max(), maps.truth.max())) + 1
+        palette = ramp(COLORS, np.arange(count) % len(COLORS) / (len(COLORS) - 1)) / 255
         return palette[maps.prediction], np.where((maps.truth >= 0)[..., None], palette[maps.truth.clip(0)], _ABSENT)
 
     if maps.kind == "normals":
@@ -75,17 +75,9 @@ def colours(maps: Maps) -> tuple[np.ndarray, np.ndarray]:
     low, high = (0.0, 1.0) if absent.all() else (float(np.nanmin(maps.truth)), float(np.nanmax(maps.truth)))
     span = (high - low) or 1.0
     guess, truth = (
-        colormaps["viridis"](((np.nan_to_num(values) - low) / span).clip(0, 1))[..., :3]
-        for values in (maps.prediction, maps.truth)
+        ramp(VIRIDIS, (np.nan_to_num(values) - low) / span) / 255 for values in (maps.prediction, maps.truth)
     )
     return guess, np.where(absent[..., None], _ABSENT, truth)
-
-
-def _class_colour(index: int) -> tuple[float, float, float]:
-    from matplotlib import colormaps
-
-    red, green, blue = colormaps["tab20"](index % 20)[:3]
-    return red, green, blue
 
 
 def _normal_rgb(normals: np.ndarray) -> np.ndarray:

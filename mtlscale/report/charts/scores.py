@@ -9,8 +9,19 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.report.cells.number_format import decimals, signed
-from mtlscale.report.charts.canvas import MOST_LINES
-from mtlscale.report.charts.chart import DOTTED, Axis, Bars, Chart, ChartText, Dots, HeatMap, Level, Mark, Panel
+from mtlscale.report.charts.chart import (
+    DOTTED,
+    MOST_LINES,
+    Axis,
+    Bars,
+    Chart,
+    ChartText,
+    Dots,
+    HeatMap,
+    Level,
+    Mark,
+    Panel,
+)
 from mtlscale.report.charts.colors import GREY, LineStyle, LineStyles
 from mtlscale.report.charts.label_placement import FAR_FLOOR, without_far_floor
 from mtlscale.report.charts.trade_off import trade_off

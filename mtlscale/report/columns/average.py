@@ -8,14 +8,9 @@ import pandas as pd
 from mtlscale.report.columns.frame import Frame
 from mtlscale.report.columns.registry import Definition, family
 from mtlscale.report.stats.frames import value_frame
-from mtlscale.report.tables.table import LAST_STEP, Table
+from mtlscale.report.tables.table import LAST_STEP
 
 _NUMBERS = "mean over tasks of the main metric: at the chosen epoch, after the last one, over a part of test"
-
-
-def _average_help(table: Table) -> str:
-    domain = " of the source" if table.domains else ""
-    return f"mean over tasks{table.shared_unit}, at the epoch chosen on validation{domain}"
 
 
 @family(
@@ -24,7 +19,10 @@ def _average_help(table: Table) -> str:
         title="average",
         better="as the metric",
         header=lambda table: "average ± seeds" if table.over_items else "average",
-        help=_average_help,
+        help=lambda table: (
+            f"mean over tasks{table.shared_unit}, at the epoch chosen on validation"
+            + (" of the source" if table.domains else "")
+        ),
         shown=10,
         stored=100,
         compact=20,

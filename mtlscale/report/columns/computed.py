@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mtlscale.config.registry.report_parts import failed
 from mtlscale.report.columns.frame import Frame
 from mtlscale.report.columns.registry import Family, families
 from mtlscale.report.stats.statistics import half_width
@@ -49,11 +50,17 @@ def of_rows(table: Table, frame: Frame, measured: Computed) -> Computed:
     width = pd.DataFrame(half_width(grouped.std(), grouped.count()), index=mean.index, columns=mean.columns)
     means = pd.concat([mean, width.add_suffix("_ci")], axis=1).reindex(frame.counts.index)
 
-    known = replace(table, rows=means)
-    others = _computed("rows", frame, means.index, lambda entry: entry.compute(known, frame))
+    with_means = replace(table, rows=means)
+    others = _computed("rows", frame, means.index, lambda entry: entry.compute(with_means, frame))
     stored = {name: measured.stored[key] for key in keys for name in (key, f"{key}_ci")} | others.stored
     rows = pd.concat([means, others.values], axis=1)[sorted(stored, key=lambda name: stored[str(name)])]
     return Computed(rows, stored, others.notes)
+
+
+def notes(table: Table, frame: Frame) -> list[str]:
+    """Return what to know of the columns, in the order of tables."""
+    ordered = sorted(families(frame.plugins), key=lambda entry: entry.definitions[0].shown)
+    return [note for entry in ordered if entry.notes is not None for note in entry.notes(table, frame)]
 
 
 def _computed(
@@ -68,11 +75,10 @@ def _computed(
         except Exception as error:
             if not entry.plugin:
                 raise
-            keys = ", ".join(one.key for one in entry.definitions)
-            cause = next(iter(str(error).splitlines()), "")
-            notes.append(f"column {keys} of {entry.plugin}: {type(error).__name__}: {cause}".removesuffix(": "))
+            keys = ", ".join(definition.key for definition in entry.definitions)
+            notes.append(failed(f"column {keys}", entry.plugin, error))
             continue
-        places = {one.key: one.stored for one in entry.definitions}
+        places = {definition.key: definition.stored for definition in entry.definitions}
         stored |= {str(key): places.get(str(key), entry.definitions[0].stored) for key in values}
         frames.append(values)
     return Computed(pd.concat(frames, axis=1), stored, notes)
@@ -88,7 +94,7 @@ def _framed(entry: Family, values: pd.Series[Any] | pd.DataFrame, index: pd.Inde
     if not isinstance(values, pd.Series | pd.DataFrame):
         values = pd.Series(values, index)
     frame = values.to_frame(entry.definitions[0].key) if isinstance(values, pd.Series) else values
-    if missing := [one.key for one in entry.definitions if one.key not in frame]:
+    if missing := [definition.key for definition in entry.definitions if definition.key not in frame]:
         raise ValueError(f"no values of {missing[0]}")
-    frame = frame[[one.key for one in entry.definitions]].reindex(index).astype(float)
+    frame = frame[[definition.key for definition in entry.definitions]].reindex(index).astype(float)
     return frame.where(np.isfinite(frame))

@@ -21,7 +21,7 @@ def _drawn(table: Table) -> Iterator[Column]:
     ]
     yield Column(
         header="events",
-        help="solver failures, clamps and skipped steps, over all runs",
+        help="solver failures, clamps, skipped steps and runs that were out of seconds, over all runs",
         cells=list(map(TableCell, texts, events.sum(axis=1).astype(float))),
         name="counter.NAME",
         block="cost",
@@ -36,7 +36,8 @@ def _drawn(table: Table) -> Iterator[Column]:
         title="events",
         shown=360,
         stored=550,
-        manual="Counters above 0, summed over all runs: solver failures, clamps, skipped steps.",
+        manual="Counters above 0, summed over all runs: solver failures, clamps, skipped steps, runs that "
+        "`training.seconds` stopped.",
         numbers="events such as failures of a solver",
     ),
     of="rows",

@@ -13,10 +13,19 @@ from mtlscale.config import entering, suite_delta
 from mtlscale.config.experiment.experiment import Floor
 from mtlscale.records import RunRecord
 from mtlscale.report.stats.frames import latest, method_of, metric_columns, newest, run_frame, value_frame
-from mtlscale.report.stats.fronts import Fronts, fronts
-from mtlscale.report.tables.gains import of_same_seed
+from mtlscale.report.stats.fronts import Fronts, fronts, is_ray
+from mtlscale.report.stats.near_zero import Entry, near_zero
 
 _FLOORS = frozenset(get_args(Floor))
+
+
+def of_same_seed(values: pd.DataFrame, seeds: pd.Series[int], mask: pd.Series[bool]) -> pd.DataFrame:
+    """Return for each run the values of the chosen method's run of the same seed.
+
+    Where it has none, its mean over seeds stands for it.
+    """
+    of_seed = values[mask].set_index(seeds[mask])
+    return of_seed.reindex(seeds).fillna(of_seed.mean()).set_axis(values.index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +104,11 @@ class Frame:
         return self.values_of(self.split)
 
     @cached_property
+    def means(self) -> pd.DataFrame:
+        """Their means over seeds [methods, (task, metric)]."""
+        return self.values.groupby(self.runs["method"], sort=False).mean()
+
+    @cached_property
     def main_values(self) -> pd.DataFrame:
         """The main metrics [finished runs, tasks]."""
         return self.values[list(self.main.items())].set_axis(list(self.main), axis=1)
@@ -149,6 +163,24 @@ class Frame:
             for task, metric in self.metrics
             if (task, metric) in entered or (task not in named and self.main.get(task) == metric)
         ]
+
+    @cached_property
+    def near_zero(self) -> tuple[Entry, ...]:
+        """The (task, metric) of those whose baseline is near 0."""
+        if self.baseline is None:
+            return ()
+        return near_zero(self.means, self.baseline, self.row_named("constant"), self.entered, self.directions)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What is left out: runs with other settings, and rays whose runs did not finish."""
+        notes, lost = [], [record for record in self.latest if is_ray(record) and record.status != "finished"]
+        if older := len({record.run_id for record in self.all_records} - {record.run_id for record in self.latest}):
+            notes.append(f"{older} older run{'s' if older > 1 else ''} with other settings left out")
+        if lost:
+            rays = (f"{record.method}, seed {record.seed} ({record.status})" for record in lost)
+            notes.append(f"rays without a point on their front: {', '.join(rays)}")
+        return notes
 
     @cached_property
     def part(self) -> str:

@@ -2,60 +2,53 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from mtlscale.report.columns.frame import Frame
 from mtlscale.report.columns.registry import Definition, family
 
-_MANUAL = (
-    "What the [front](fronts.md#on-the-leaderboard) of a method with several solutions covers. Its other columns are "
-    "those of the central one."
+_front = partial(
+    Definition,
+    better="higher",
+    manual="What the [front](fronts.md#on-the-leaderboard) of a method with several solutions covers. Its other "
+    "columns are those of the central one.",
+    numbers="what a front covers, how far it reaches, the angle to its rays, and how many networks are on it",
 )
-_NUMBERS = "what a front covers, how far it reaches, the angle to its rays, and how many networks are on it"
 
 
 @family(
-    Definition(
+    _front(
         key="hypervolume",
         title="front %",
-        better="higher",
         explain="hypervolume: the share of all possible results that some ray is better than",
         shown=220,
         stored=604,
         compact=40,
-        manual=_MANUAL,
-        numbers=_NUMBERS,
     ),
-    Definition(
+    _front(
         key="spread",
         title="spread %",
-        better="higher",
         explain="how far a front reaches: best less worst of a task, of its range, mean over tasks",
         detail=True,
         shown=221,
         stored=605,
-        manual=_MANUAL,
-        numbers=_NUMBERS,
     ),
-    Definition(
+    _front(
         key="off_ray",
         title="off ray °",
         better="lower",
         explain="angle between the losses and the ray that the preference asks for, mean over rays",
         shown=223,
         stored=606,
-        manual=_MANUAL,
-        numbers=_NUMBERS,
     ),
-    Definition(
+    _front(
         key="rays_found",
         title="rays",
-        better="higher",
         explain="networks on a front that no other of the same front is better than in all tasks",
         shown=222,
         stored=607,
-        manual=_MANUAL,
-        numbers=_NUMBERS,
     ),
 )
 def fronts(frame: Frame) -> pd.DataFrame:

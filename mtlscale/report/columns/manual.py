@@ -11,9 +11,9 @@ from mtlscale.report.stats.frames import UNITS
 def manual() -> Iterator[tuple[list[str], str]]:
     """Yield (headers, what they say) of the columns of tables; columns with the same text share a line."""
     lines: dict[str, list[str]] = {}
-    for one in definitions().values():
-        if one.title and (text := one.manual or one.explain):
-            lines.setdefault(text, []).append(one.title)
+    for definition in definitions().values():
+        if definition.title and (text := definition.manual or definition.explain):
+            lines.setdefault(text, []).append(definition.title)
     yield from ((headers, text) for text, headers in lines.items())
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mtlscale.config import UserError
 from mtlscale.config.registry.components import load_installed
-from mtlscale.config.registry.report_parts import parts, register
+from mtlscale.config.registry.report_parts import load_folder, parts, register
 from mtlscale.report.cells.number_format import decimals
 from mtlscale.report.cells.sheet import Block, Column, number_column
 from mtlscale.report.stats.frames import UNITS
 
 if TYPE_CHECKING:
+    from mtlscale.report.columns.frame import Frame
     from mtlscale.report.tables.table import Table
 
 Compute = TypeVar("Compute", bound=Callable[..., Any])
@@ -44,6 +42,7 @@ class Definition:
         block: The table that it stands in: quality, tasks or cost.
         detail: Whether a narrow terminal may leave it out.
         applies: On which tables it is shown, if it has values there.
+        redrawn: `(table, column) -> Column`, for what cells show beside the number.
         shown: Place among the columns of its table.
         shown_on: The place on a given table, where it is not always `shown`.
         stored: Place in CSV and JSON.
@@ -69,6 +68,7 @@ class Definition:
     block: Block = "quality"
     detail: bool | Callable[[Table], bool] = False
     applies: Callable[[Table], bool] | None = None
+    redrawn: Callable[[Table, Column], Column] | None = None
     shown: int = OWN
     shown_on: Callable[[Table], int] | None = None
     stored: int = OWN
@@ -92,6 +92,7 @@ class Family:
         of: Whether these are values of runs, whose mean and interval a row has, or of rows.
         draw: `(table) -> Column ...`, where cells are more than a number with its interval; each column has the name
             of its definition, or stands where the first one does.
+        notes: `(table, frame) -> str ...`, what to know of them below the table.
         plugin: The file or package that it comes from; "" if it is shipped.
     """
 
@@ -99,18 +100,27 @@ class Family:
     compute: Callable[..., Any]
     of: Literal["runs", "rows"] = "runs"
     draw: Callable[[Table], Iterator[Column]] | None = None
+    notes: Callable[[Table, Frame], Iterable[str]] | None = None
     plugin: str = ""
 
     def drawn(self, table: Table) -> Iterator[tuple[int, Column]]:
         """Yield the columns that a table may show, each with its place."""
         if self.draw is not None:
-            places, first = {one.key: one.shown for one in self.definitions}, self.definitions[0].shown
+            places, first = (
+                {definition.key: definition.shown for definition in self.definitions},
+                self.definitions[0].shown,
+            )
             yield from ((places.get(column.name, first), column) for column in self.draw(table))
             return
-        for one in self.definitions:
-            if one.title and one.key in table.rows and (one.applies is None or one.applies(table)):
-                place = one.shown_on(table) if one.shown_on else one.shown
-                yield place, _drawn(one, table, self.of == "runs" and one.interval)
+        for definition in self.definitions:
+            if (
+                definition.title
+                and definition.key in table.rows
+                and (definition.applies is None or definition.applies(table))
+            ):
+                table_part = definition.shown_on(table) if definition.shown_on else definition.shown
+                column = _drawn(definition, table, self.of == "runs" and definition.interval)
+                yield table_part, definition.redrawn(table, column) if definition.redrawn else column
 
 
 def column(
@@ -130,7 +140,7 @@ def column(
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", key) or key in _TAKEN or key.endswith("_ci"):
         raise UserError(f"column {key!r}: its key should be a name of letters, digits and _ that nothing else has")
-    settings = {name: more.pop(name) for name in ("of", "draw") if name in more}
+    settings = {name: more.pop(name) for name in ("of", "draw", "notes") if name in more}
     try:
         definition = Definition(key=key, title=title, better=better, explain=explain, **more)
     except TypeError as error:
@@ -142,8 +152,8 @@ def family(*definitions: Definition, **settings: Any) -> Callable[[Compute], Com
     """Register a function that computes several columns together, as a frame with a column for each definition."""
 
     def added(compute: Compute) -> Compute:
-        made = Family(definitions=definitions, compute=compute, **settings)
-        register("column", [one.key for one in definitions], made, compute.__module__)
+        new_family = Family(definitions=definitions, compute=compute, **settings)
+        register("column", [definition.key for definition in definitions], new_family, compute.__module__)
         return compute
 
     return added
@@ -151,7 +161,7 @@ def family(*definitions: Definition, **settings: Any) -> Callable[[Compute], Com
 
 def families(plugins: Collection[str] = ()) -> list[Family]:
     """Return the shipped families, and those of installed packages and of plugin files with these names."""
-    _load_shipped()
+    load_folder(__package__)
     load_installed()
     return [replace(part.content, plugin=part.plugin) for part in parts("column", plugins)]
 
@@ -173,13 +183,6 @@ def directions_beside(measured: Collection[str], plugins: Collection[str]) -> di
         (one for one in definitions(plugins).values() if one.stored >= MEASURES), key=lambda one: one.stored
     )
     return {one.key: one.better == "higher" for one in beside if one.key in measured or one.key == UNITS}
-
-
-@functools.cache
-def _load_shipped() -> None:
-    package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{__package__}.{module.name}")
 
 
 def measure(

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mtlscale.report.cells.number_format import EMPTY
-from mtlscale.report.cells.sheet import Block, Column
+from mtlscale.report.cells.sheet import Column
 from mtlscale.report.columns.registry import families
 from mtlscale.report.tables.table import Table
-
-MOST_TASKS = 5  # tasks beside the columns of quality; more go to a table of their own
 
 
 def columns(table: Table) -> list[Column]:
@@ -18,12 +16,6 @@ def columns(table: Table) -> list[Column]:
     drawn = sorted((pair for entry in families(table.plugins) for pair in entry.drawn(table)), key=lambda pair: pair[0])
     shown = [column for _, column in drawn if any(text != EMPTY for text in column.texts)]
     return _coloured(table, shown)
-
-
-def by_block(columns: Sequence[Column]) -> list[list[Column]]:
-    """Return the columns of quality, tasks and cost."""
-    blocks: tuple[Block, ...] = ("quality", "tasks", "cost")
-    return [[column for column in columns if column.block == block] for block in blocks]
 
 
 def _coloured(table: Table, columns: Sequence[Column]) -> list[Column]:

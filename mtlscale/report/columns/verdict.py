@@ -12,6 +12,7 @@ from mtlscale.report.cells.sheet import Column, TableCell
 from mtlscale.report.columns.frame import Frame
 from mtlscale.report.columns.registry import Definition, family
 from mtlscale.report.stats.statistics import BETTER, LEVEL, OPEN, SAME, WORSE, paired_tests
+from mtlscale.report.tables.caveats import resolution
 from mtlscale.report.tables.table import Table
 
 _BADGES = {BETTER: "better", WORSE: "worse", SAME: "same", OPEN: "open"}
@@ -64,6 +65,7 @@ def _drawn(table: Table) -> Iterator[Column]:
     *(Definition(key=key, stored=400, numbers=_TESTS) for key in ("p_t", "p_wilcoxon", "p_wilcoxon_holm")),
     of="rows",
     draw=_drawn,
+    notes=lambda table, frame: resolution(table),
 )
 def verdict(table: Table, frame: Frame) -> pd.DataFrame:
     """Test the column that rows are sorted by; empty columns without anything to compare."""

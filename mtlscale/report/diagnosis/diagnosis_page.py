@@ -71,7 +71,7 @@ def heat_chart(diagnosis: Diagnosis, matrix: Matrix, order: Sequence[int]) -> Ch
     table = as_table(matrix)
     low, high = bounds(np.where(np.eye(len(table), dtype=bool), np.nan, table))
     tasks, values = [diagnosis.tasks[task] for task in order], table[np.ix_(order, order)]
-    panel = square_map(values, tasks, LONGEST, low=low, high=high, colors="RdBu" if low < 0 else "Blues")
+    panel = square_map(values, tasks, LONGEST, low=low, high=high, colors="redblue" if low < 0 else "blues")
     height = 2.0 + 0.34 * max(6, len(tasks))
     return Chart(panels=[panel], title=matrix.title, note=f"{matrix.about}.", height=height)
 

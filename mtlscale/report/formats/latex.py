@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from mtlscale.report.cells.blocks import arranged
 from mtlscale.report.cells.sheet import Sheet, TableCell
 from mtlscale.report.report_section import ReportSection
 
@@ -94,32 +95,23 @@ def _letter(letter: str) -> str:
     return f"U+{ord(letter):04X}"
 
 
-def latex(
-    sheets: Sequence[Sheet],
-    failures: Iterable[tuple[str, int, str, str]] = (),
-    label: str = "",
-    sections: Sequence[ReportSection] = (),
-) -> str:
+def latex(sections: Sequence[ReportSection], label: str = "") -> str:
     """Return one `table` after the other, each with a label; comments name the packages and runs without an end.
 
     Args:
-        sheets: The tables.
-        failures: Method, seed, status and error of the runs that did not finish.
+        sections: The sections: texts as comments, then their tables.
         label: The label of a single table, and what those of several begin with.
-        sections: The sections behind them: texts as comments, then their tables.
     """
-    comments = [r"% needs \usepackage{booktabs,graphicx}"]
-    comments += [
-        f"% did not finish: {escaped(f'{method}, seed {seed}: {status}: {error}')}"
-        for method, seed, status, error in failures
-    ]
-    tables = [*sheets, *(sheet for section in sections for sheet in section.tables)]
-    floats = list(map(floating, tables, _labels(tables, label)))
-    of_sections = iter(floats[len(sheets) :])
-    parts = [*comments, *floats[: len(sheets)]]
+    parts = [r"% needs \usepackage{booktabs,graphicx}"]
     for section in sections:
-        parts += [f"% {escaped(text)}" for text in (section.title, *section.texts)]
-        parts += [next(of_sections) for _ in section.tables]
+        parts += [f"% did not finish: {escaped(': '.join(failure))}" for failure in section.failures]
+
+    sheets = [[part for sheet in section.tables for part in arranged(sheet, details=False)] for section in sections]
+    labels = iter(_labels([sheet for of_section in sheets for sheet in of_section], label))
+    for section, of_section in zip(sections, sheets, strict=True):
+        titles = [] if section.dataset or not section.title else [section.title]
+        parts += [f"% {escaped(text)}" for text in (*titles, *section.sentences)]
+        parts += [floating(sheet, next(labels)) for sheet in of_section]
     return "\n".join(parts)
 
 

@@ -1,52 +1,50 @@
-"""Tables as Markdown."""
+"""Sections as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from mtlscale.report.cells.blocks import arranged
 from mtlscale.report.cells.sheet import Sheet, TableCell
 from mtlscale.report.report_section import ReportSection
-from mtlscale.report.sheets.dataset import run_ids, sheets
-from mtlscale.report.tables.caveats import failures, legend
-from mtlscale.report.tables.takeaway import takeaway
-
-if TYPE_CHECKING:
-    from mtlscale.report.tables.table import Table
 
 
-def markdown(table: Table) -> str:
-    """Return the data set's section of leaderboard.md."""
-    lines = [f"## {markdown_cell(table.dataset)}", "", markdown_cell(takeaway(table)), ""]
-    for sheet in sheets(table):
-        lines += [*markdown_rows(sheet), ""]
-
-    if len(table.failures):
-        lines += ["Runs that did not finish:", ""]
-        lines += [
-            f"- {markdown_cell(f'{method}, seed {seed}: {status}')} — {markdown_cell(error)}"
-            for method, seed, status, error in failures(table)
-        ]
-        lines.append("")
-
-    lines += [f"<sub>{markdown_cell(legend(table))}</sub>", ""]
-    # For readers who look for run ids in the Markdown.
-    lines += ["<details><summary>ids of the runs</summary>", "", *markdown_rows(run_ids(table)), "", "</details>", ""]
-    return "\n".join(lines)
+def markdown(sections: Iterable[ReportSection]) -> str:
+    """Return the sections that have texts or tables below each other."""
+    return "\n".join(text for text in map(_part, sections) if text.strip())
 
 
-def markdown_section(sheet: Sheet, level: int = 3) -> str:
-    """Return a table below a heading of that level and its text, its notes below it."""
-    parts = (f"{'#' * level} {markdown_cell(sheet.title)}", markdown_cell(sheet.text), "\n".join(markdown_rows(sheet)))
+def _part(section: ReportSection) -> str:
+    """Return a section: its conclusion, its texts as bullets, then its tables."""
+    level = 3 if section.title or section.dataset else 2
+    parts = [
+        f"## {markdown_cell(section.title)}" if section.title else "",
+        markdown_cell(section.summary),
+        "\n".join(f"- {text}" for text in section.sentences),
+        *(_table(part, level) for sheet in section.tables for part in arranged(sheet)),
+    ]
+    if section.failures:
+        failures = (
+            f"- {markdown_cell(f'{runs}: {status}')} — {markdown_cell(cause)}"
+            for runs, status, cause in section.failures
+        )
+        parts += ["Runs that did not finish:", "\n".join(failures)]
+    if section.legend:
+        parts.append(f"<sub>{markdown_cell(section.legend)}</sub>")
+    for sheet in section.folded:
+        summary = f"{sheet.title[:1].lower()}{sheet.title[1:]}"
+        parts += [f"<details><summary>{summary}</summary>", "\n".join(markdown_rows(sheet)), "</details>"]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(sheet: Sheet, level: int) -> str:
+    """Return a table below a heading of that level and its text, its notes below it; without a title, it alone."""
+    rows = "\n".join(markdown_rows(sheet))
+    if not sheet.title:
+        return rows
     below = f"<sub>{markdown_cell(sheet.below)}</sub>" if sheet.below else ""
-    return "\n\n".join(part for part in (*parts, below) if part) + "\n"
-
-
-def markdown_part(section: ReportSection) -> str:
-    """Return a section of a report: its texts as bullets, then its tables."""
-    bullets = "".join(f"- {text}\n" for text in section.texts)
-    tables = "".join(f"{markdown_section(table)}\n" for table in section.tables)
-    return f"## {section.title}\n\n{bullets}\n{tables}"
+    parts = (f"{'#' * level} {markdown_cell(sheet.title)}", markdown_cell(sheet.text), rows, below)
+    return "\n\n".join(part for part in parts if part)
 
 
 def markdown_rows(sheet: Sheet) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from string import ascii_letters
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,12 +35,13 @@ def columns(result: Overall) -> list[Column]:
     """Return every column that has values, in order: quality, cost."""
     rows, base, ref, within = result.rows, result.baseline, result.reference, points(result.rope)
     rank_help = f"mean rank over {counted(len(result.ranks), 'data set')}, 1 is best"
+    wins_help = "comparisons with another method on a data set; ties half"
     candidates = [
-        _number(rows, "mean_rank", "rank", rank_help, ".2f", higher=False),
+        number_column("rank", rows["mean_rank"], ".2f", help=rank_help, higher=False),
         _groups(result),
-        _number(rows, "wins", "wins %", "comparisons with another method on a data set; ties half", ".0f", higher=True),
+        number_column("wins %", rows["wins"], ".0f", help=wins_help, higher=True),
         _gain(result),
-        _number(rows, "worst", "worst Δ %", f"the lowest Δ over {base} of any task", "+.2f", higher=True),
+        number_column("worst Δ %", rows["worst"], "+.2f", help=f"the lowest Δ over {base} of any task", higher=True),
         _worst_task(rows),
         _verdicts(result),
         *_probabilities(result, within),
@@ -60,7 +60,7 @@ def columns(result: Overall) -> list[Column]:
     for name, header, quantity in costs:
         if name != "total" or rows["search"].notna().any():
             help = f"{quantity}, as a ratio to {ref}: geometric mean over data sets"
-            candidates.append(_number(rows, name, header, help, ".2f", block="cost"))
+            candidates.append(number_column(header, rows[name], ".2f", help=help, block="cost"))
 
     return [column for column in candidates if any(text != EMPTY for text in column.texts)]
 
@@ -121,7 +121,8 @@ def _probabilities(result: Overall, within: str) -> Iterator[Column]:
     }
     for name, size in sizes.items():
         help = f"probability of {size} {result.reference}"
-        yield _number(result.rows, name, f"P {name}", help, ".2f", higher=name != "worse", emphasis=False)
+        values, higher = result.rows[name], name != "worse"
+        yield number_column(f"P {name}", values, ".2f", help=help, higher=higher, emphasis=False)
 
 
 def _shares(counts: pd.Series[int], of: Sequence[int], header: str, help: str) -> Column:
@@ -137,7 +138,3 @@ def _fronts(rows: pd.DataFrame) -> Column:
         cells.append(TableCell(", ".join(names) or EMPTY, float(len(names))))
     help = "on the Pareto front: no ranked method gains more in as little time, or with as few parameters"
     return Column(block="cost", header="front", help=help, cells=cells, higher=True)
-
-
-def _number(rows: pd.DataFrame, name: str, header: str, help: str, form: str, **settings: Any) -> Column:
-    return number_column(header, rows[name], form, help=help, **settings)

@@ -15,12 +15,12 @@ import pandas as pd
 
 from mtlscale.config import UserError
 from mtlscale.report.cells.number_format import counted, names, number_word
+from mtlscale.report.columns.deltas import task_deltas
 from mtlscale.report.stats import bayes, ranking
 from mtlscale.report.stats.pareto import FLOOR, pareto
 from mtlscale.report.stats.statistics import half_width
 from mtlscale.report.stats.ties import tied
 from mtlscale.report.tables.caveats import in_percent
-from mtlscale.report.tables.gains import task_deltas
 from mtlscale.report.tables.table import Table
 
 ROPE = 1.0  # largest difference without practical meaning, in points of Δ or of a metric in percent

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtlscale.config import extensions
-from mtlscale.report.report_section import ReportSection
-from mtlscale.report.sections.registry import HTML, REPORT, View, section
+from mtlscale.report.report_section import HTML, REPORT, ReportSection
+from mtlscale.report.sections.registry import View, section
 
 
-@section("families", order=50, formats=(REPORT, HTML))
+@section("families", order=60, formats=(REPORT, HTML))
 def families(view: View) -> Iterator[ReportSection]:
     """Yield the studies of each extension."""
     for studies in extensions("studies"):

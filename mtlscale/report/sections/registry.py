@@ -3,41 +3,64 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from mtlscale.config import UserError, nearest
 from mtlscale.config.registry.components import load_installed
-from mtlscale.config.registry.report_parts import ReportPart, parts, register
+from mtlscale.config.registry.report_parts import ReportPart, failed, load_folder, parts, register
 from mtlscale.records import RunRecord
-from mtlscale.report.cells.sheet import Sheet
+from mtlscale.report.cells.sheet import Column, Sheet
 from mtlscale.report.charts.chart import Chart
 from mtlscale.report.charts.colors import LineStyles, page_looks
-from mtlscale.report.report_section import ReportSection
-from mtlscale.report.stats.frames import newest
+from mtlscale.report.columns.shown import columns
+from mtlscale.report.overall.multi_dataset import Overall
+from mtlscale.report.report_section import FIRST, FORMATS, WIDE, ReportSection
+from mtlscale.report.stats.frames import by_dataset
+from mtlscale.report.tables.published import PublishedTable
 from mtlscale.report.tables.table import Table
 
 Make = TypeVar("Make", bound=Callable[..., Iterable[Any]])
-REPORT, HTML = "report", "html"  # leaderboard.md and the files of charts; the page
-FORMATS = (REPORT, HTML, "terminal", "markdown", "latex", "json", "csv")
 OWN = 900  # order of sections that say none: behind the shipped ones
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class View:
-    """What a section sees: the tables by data set, and the newest record of each run."""
+    """What a section sees.
+
+    Attributes:
+        tables: The tables by data set.
+        records: The newest record of each run, one data set after the other.
+        form: The format that sections are made for.
+        published: Data set -> what is published on it.
+        overall: The comparison across data sets, where it is asked for.
+        overall_notes: What else to know about that.
+        overall_asked: Whether a terminal shows its table at first, too.
+        pairwise: Whether every pair of methods is compared.
+        columns: The columns that are asked for; default: as many as fit.
+    """
 
     tables: Mapping[str, Table]
-    records: Sequence[RunRecord]
+    records: Sequence[RunRecord] = ()
+    form: str = ""
+    published: Mapping[str, Sequence[PublishedTable]] = field(default_factory=dict)
+    overall: Overall | None = None
+    overall_notes: Sequence[str] = ()
+    overall_asked: bool = False
+    pairwise: bool = False
+    columns: Sequence[str] = ()
 
-    @classmethod
-    def of(cls, tables: Mapping[str, Table], records: Iterable[RunRecord]) -> View:
-        """Return the view of a leaderboard's tables and of its records, older ones among them."""
-        return cls(tables, newest(records))
+    @functools.cached_property
+    def runs(self) -> dict[str, list[RunRecord]]:
+        """The records by data set."""
+        return by_dataset(self.records)
+
+    @functools.cached_property
+    def shown(self) -> dict[str, list[Column]]:
+        """Every column of each table that has something to show."""
+        return {dataset: columns(table) for dataset, table in self.tables.items()}
 
     @functools.cached_property
     def looks(self) -> LineStyles:
@@ -90,33 +113,36 @@ def section(
     return added
 
 
-def sections(
-    tables: Mapping[str, Table], records: Iterable[RunRecord], form: str, keys: Sequence[str] = ()
-) -> list[ReportSection]:
-    """Return the sections of a format in their order.
+def sections(view: View, form: str, keys: Sequence[str] = ()) -> list[ReportSection]:
+    """Return the sections of a format in their order; those of a data set stand together.
 
     Args:
-        tables: The tables of the leaderboard, by data set.
-        records: Its records.
-        form: One of `FORMATS`.
+        view: What they see.
+        form: One of `FORMATS`, or `FIRST` or `WIDE` for a terminal.
         keys: The sections that are asked for by name, which may be of other formats; default: those of the format.
 
     Raises:
         UserError: If there is no section of that name.
     """
-    _load_shipped()
+    load_folder(__package__)
     load_installed()
-    plugins = {plugin for table in tables.values() for plugin in table.plugins}
+    plugins = {plugin for table in view.tables.values() for plugin in table.plugins}
     known = {part.content.key: part for part in parts("section", plugins)}
     for key in keys:
         if key not in known:
             raise UserError(f"--section {key}: there is none; {nearest(key, list(known))}")
 
-    chosen = [known[key] for key in keys] or [part for part in known.values() if form in part.content.formats]
-    if not chosen:
-        return []
-    view = View.of(tables, records)
-    return [made for part in sorted(chosen, key=lambda part: part.content.order) for made in _made(part, view)]
+    forms = {form, "terminal"} if form in (FIRST, WIDE) else {form}
+    chosen = [known[key] for key in keys] or [part for part in known.values() if forms & {*part.content.formats}]
+    chosen = [part for part in chosen if view.records or not part.plugin]  # a table alone has no sections of plugins
+    view, positions = replace(view, form=form), {dataset: number for number, dataset in enumerate(view.tables)}
+
+    def place(pair: tuple[int, ReportSection]) -> tuple[int, int, int]:
+        order, section = pair
+        return order // 10, positions.get(section.dataset, len(positions)), order
+
+    placed = [(part.content.order, section) for part in chosen for section in _made(part, view)]
+    return [section for _, section in sorted(placed, key=place)]
 
 
 def _made(part: ReportPart, view: View) -> Iterator[ReportSection]:
@@ -130,19 +156,11 @@ def _made(part: ReportPart, view: View) -> Iterator[ReportSection]:
     except Exception as error:
         if not part.plugin:
             raise
-        cause = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}".removesuffix(": ")
-        yielded = [f"section {declared.key} of {part.plugin}: {cause}"]
+        yielded = [failed(f"section {declared.key}", part.plugin, error)]
 
-    yield from (one for one in yielded if isinstance(one, ReportSection))
+    yield from (replace(one, key=one.key or declared.key) for one in yielded if isinstance(one, ReportSection))
     texts = [one for one in yielded if isinstance(one, str)]
     charts = [one for one in yielded if isinstance(one, Chart)]
     tables = [one for one in yielded if isinstance(one, Sheet)]
     if texts or charts or tables:
         yield ReportSection(title=declared.title, texts=texts, charts=charts, tables=tables, key=declared.key)
-
-
-@functools.cache
-def _load_shipped() -> None:
-    package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{__package__}.{module.name}")

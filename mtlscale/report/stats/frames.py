@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlscale.config import method_name
-from mtlscale.metrics import FIGURES, IN_UNITS, NETWORK
+from mtlscale.metrics import FIGURES, NETWORK, in_units
 from mtlscale.records import Metrics, RunRecord
 from mtlscale.report.stats.fronts import folded
 
@@ -62,7 +62,7 @@ def units_frame(finished: Sequence[RunRecord], values: pd.DataFrame, main: Mappi
     frame = {}
     for task, metric in main.items():
         deviations = pd.Series([record.deviations.get(task, np.nan) for record in finished], values.index, dtype=float)
-        if metric in IN_UNITS and deviations.notna().all() and len(deviations):
+        if in_units(metric) and deviations.notna().all() and len(deviations):
             frame[units_column(task, metric)] = values[f"{task}.{metric}"] * deviations
     return pd.DataFrame(frame, index=values.index)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mtlscale.config import UserError
 from mtlscale.config.preferences import Preference, central, innermost, ray_of, row_of
-from mtlscale.metrics import metric_info
+from mtlscale.metrics import known_metric
 from mtlscale.records import Metrics, RunRecord
 from mtlscale.report.stats.pareto import dominated, hypervolume
 
@@ -48,13 +48,13 @@ def folded(records: Iterable[RunRecord]) -> list[RunRecord]:
     rays: dict[tuple[str, str], dict[str, Preference | None]] = {}  # row -> label of a ray -> its preference
     for record in records:
         if is_ray(record):
-            own = rays.setdefault(_row(record), {})
-            own[record.method] = own.get(record.method) or _preference(record)
+            labels = rays.setdefault(_row(record), {})
+            labels[record.method] = labels.get(record.method) or _preference(record)
 
     chosen = {}
-    for row, own in rays.items():
-        known = sorted((preference, label) for label, preference in own.items() if preference is not None)
-        chosen[row] = known[central([preference for preference, _ in known])][1] if known else next(iter(own))
+    for row, labels in rays.items():
+        known = sorted((preference, label) for label, preference in labels.items() if preference is not None)
+        chosen[row] = known[central([preference for preference, _ in known])][1] if known else next(iter(labels))
 
     return [
         record.model_copy(update={"method": _row(record)[1]}) if is_ray(record) else record
@@ -100,15 +100,15 @@ def fronts(
     signs = np.array([-1.0 if directions[metric] else 1.0 for metric in main.values()])
     scaled = _scaled(points[list(main)].to_numpy(float), main, signs)
     places_of: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for place, (method, seed, *_) in enumerate(rows):
-        places_of[method, seed].append(place)
+    for position, (method, seed, *_) in enumerate(rows):
+        places_of[method, seed].append(position)
     for (method, seed), places in places_of.items():
-        found = ~dominated(scaled[places])
-        points.loc[places, "found"] = found
-        reach = np.ptp(scaled[places][found], axis=0).mean()
+        on_front = ~dominated(scaled[places])
+        points.loc[places, "found"] = on_front
+        reach = np.ptp(scaled[places][on_front], axis=0).mean()
         volume = hypervolume(scaled[places], np.ones(len(main)))
         scores.append(
-            (method, seed, 100 * volume, 100 * reach, points["off_ray"].iloc[places].mean(), int(found.sum()))
+            (method, seed, 100 * volume, 100 * reach, points["off_ray"].iloc[places].mean(), int(on_front.sum()))
         )
 
     return Fronts(points, pd.DataFrame(scores, columns=["method", "seed", *SCORES]), dict(main))
@@ -123,8 +123,12 @@ def _points(record: RunRecord, split: str) -> list[tuple[str, Preference, Metric
     """Return (row, preference, metrics) of each network that a record has measured, none if it is of no front."""
     if record.front:
         return [(record.method, tuple(point.preference), point.metrics.get(split, {})) for point in record.front]
-    own = _preference(record)
-    return [(_row(record)[1], own, record.metrics.get(split, {}))] if is_ray(record) and own is not None else []
+    preference = _preference(record)
+    return (
+        [(_row(record)[1], preference, record.metrics.get(split, {}))]
+        if is_ray(record) and preference is not None
+        else []
+    )
 
 
 def _values(metrics: Metrics, main: Mapping[str, str]) -> list[float]:
@@ -158,9 +162,8 @@ def _scaled(values: NDArray[np.float64], main: Mapping[str, str], signs: NDArray
 
 def _bounds(metric: str) -> tuple[float, float] | None:
     """Return the least and the most that a metric can be; None if it has no bounds."""
-    try:
-        info = metric_info(metric)
-    except UserError:  # of a plugin that is not loaded
+    info = known_metric(metric)
+    if info is None:
         return None
     highest = 100.0 if info.unit == "%" else info.highest
     return None if highest is None else (info.lowest, highest)

@@ -37,14 +37,14 @@ def differences(runs: pd.DataFrame, against: str | None) -> pd.DataFrame:
     averages = dict(zip(zip(runs["method"], runs["seed"], strict=True), runs["average"], strict=True))
     others = complete.get(against or "", {})
 
-    found = {}
+    by_method = {}
     for method, by_seed in complete.items():
         shared_seeds = sorted(by_seed.keys() & others.keys())
         if shared_seeds and method != against:
             mean = np.mean([averages[method, seed] - averages[str(against), seed] for seed in shared_seeds])
-            found[method] = float(mean), _half_width([by_seed[seed] - others[seed] for seed in shared_seeds])
+            by_method[method] = float(mean), _half_width([by_seed[seed] - others[seed] for seed in shared_seeds])
     names = ["difference_average", "difference_items"]
-    return pd.DataFrame.from_dict(found, orient="index", columns=names, dtype=float)
+    return pd.DataFrame.from_dict(by_method, orient="index", columns=names, dtype=float)
 
 
 def item_sides(runs: pd.DataFrame, against: str) -> pd.Series[float]:

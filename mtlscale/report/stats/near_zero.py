@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from mtlscale.config import UserError
-from mtlscale.metrics import metric_info
+from mtlscale.metrics import known_metric
 
 NEAR_ZERO_FRACTION = 0.05  # of the metric's scale: a row that has that scale differs from the baseline by 1,900 %
 SMALL = 0.02  # of an untrained model's value of a metric of labels, about 1 or 100 %, where no constant row shows it
@@ -60,9 +59,8 @@ def order_without(near: Collection[Entry], main: Mapping[str, str], scores: pd.D
 
 def _size(metric: str) -> float:
     """Return about what an untrained model scores in a metric of labels; NaN where that is not known."""
-    try:
-        info = metric_info(metric)
-    except UserError:  # the metric of a plugin that is not loaded
+    info = known_metric(metric)
+    if info is None:
         return math.nan
     if not {"cross_entropy", "soft_cross_entropy", "bce"} & set(info.losses) or info.unit not in ("", "%", "nats"):
         return math.nan

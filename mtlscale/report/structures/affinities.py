@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from mtlscale.records import RunRecord
 from mtlscale.report.cells.number_format import signed
-from mtlscale.report.charts.canvas import MOST_LINES
-from mtlscale.report.charts.chart import Chart
+from mtlscale.report.charts.chart import MOST_LINES, Chart
 from mtlscale.report.charts.heatmaps import square_map
 from mtlscale.report.stats.curves import last_traces
 from mtlscale.report.stats.traces import MOST_METHODS

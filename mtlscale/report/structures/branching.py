@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from mtlscale.report.charts.chart import Axis, Chart, Line, Panel
-from mtlscale.report.charts.colors import LineStyle
+from mtlscale.report.charts.colors import PLASMA, LineStyle, ramp
 from mtlscale.report.stats.traces import shortened
 
 MOST_TASKS = 40  # tasks that get a panel
@@ -61,7 +62,5 @@ def branching_chart(frame: pd.DataFrame, title: str, file: str = "") -> Chart:
 
 def point_colors(count: int) -> list[str]:
     """Return the colours of the branch points, input side first; none so light that it is lost on white."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return [to_hex(colormaps["plasma"](0.88 * position / max(1, count - 1))) for position in range(count)]
+    red_green_blue = ramp(PLASMA, 0.88 * np.arange(count) / max(1, count - 1))
+    return ["#" + bytes(color).hex() for color in red_green_blue]

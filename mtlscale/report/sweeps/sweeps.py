@@ -102,8 +102,7 @@ class Sweep:
         if not any(self.trials.values()):
             return {}
 
-        from mtlscale.report.charts.canvas import save
-        from mtlscale.report.charts.matplotlib_renderer import draw
+        from mtlscale.report.charts.vega import save
         from mtlscale.report.formats.markdown import markdown_rows
         from mtlscale.report.sweeps.sweep_figures import pictures
         from mtlscale.report.sweeps.sweep_page import page
@@ -126,7 +125,7 @@ class Sweep:
             suffix = f"-{dataset}" if frame["dataset"].nunique() > 1 else ""
             for number, charts in enumerate(pictures(methods, method_spaces, names), 1):
                 file_suffix = suffix if number == 1 else f"{suffix}-{number}"
-                files[f"sweep picture{file_suffix}"] = save(draw(*charts), self.folder / f"sweep{file_suffix}.png")
+                files[f"sweep picture{file_suffix}"] = save(charts, self.folder / f"sweep{file_suffix}.png")
 
         return files
 
@@ -137,7 +136,10 @@ class Sweep:
         assert search is not None
         fingerprints = dict.fromkeys(self.experiment.data(), "")
         bases = self.experiment.bases(fingerprints)
-        all_spaces = {(b.dataset, b.method): space_of(search, b) for b in bases if self.trials[b.dataset, b.method]}
+        keys = {
+            (base.dataset, base.method): base for base in bases
+        }  # some rows of the file alone may have been searched
+        all_spaces = {key: space_of(search, base) for key, base in keys.items() if self.trials.get(key)}
         # A text of numbers has no axis.
         return {
             key: {path: dimension for path, dimension in space.items() if dimension.numbers is None}

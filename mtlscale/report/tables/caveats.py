@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pandas as pd
 
-from mtlscale.metrics import METRICS
-from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, names, rounded_down
-from mtlscale.report.stats.near_zero import Entry
+from mtlscale.metrics import known_metric
+from mtlscale.report.cells.number_format import SCORE_NAMES, about, counted, rounded_down
 from mtlscale.report.stats.statistics import FEWEST_SEEDS, LEVEL, OPEN, smallest_difference
 from mtlscale.report.tables.table import Table, unit_text
 
-_MOST_TASKS = 3  # in a note
+
+class Failure(NamedTuple):
+    """Runs that did not finish: which, how they ended, and why."""
+
+    runs: str
+    status: str
+    cause: str
 
 
 def smallest(table: Table, rows: pd.DataFrame) -> tuple[int, tuple[float, float]]:
@@ -81,40 +87,19 @@ def unit(table: Table) -> str:
 
 def in_percent(table: Table) -> bool:
     """Return whether the average over tasks is in percent."""
-    metrics = set(table.main_metrics.values())
-    return bool(metrics) and all(metric in METRICS and METRICS[metric].unit == "%" for metric in metrics)
+    metrics = list(map(known_metric, table.main_metrics.values()))
+    return bool(metrics) and all(metric is not None and metric.unit == "%" for metric in metrics)
 
 
-def near_zero_notes(
-    near: Sequence[Entry], means: pd.DataFrame, baseline: str, constant: str | None, order: str
-) -> Iterator[str]:
-    """Yield the notes on metrics near 0: the tasks that have each, and the column that rows are compared by instead."""
-    for metric in dict.fromkeys(metric for _, metric in near):
-        entries = [entry for entry in near if entry[1] == metric]
-        sizes = {entry: abs(float(means[entry][baseline])) for entry in entries}
-        smallest_entry = min(sizes, key=sizes.__getitem__)
-
-        values = f"{means[smallest_entry][baseline]:.2g}"
-        if constant is not None and not math.isnan(floor := float(means[smallest_entry][constant])):
-            values += f"; {constant}: {floor:.2g}"
-        task_note = f" in {smallest_entry[0]}" if len(entries) > 1 else ""
-        tasks = names([task for task, _ in entries], _MOST_TASKS)
-        yield f"Δ rests on {metric} of {tasks}, whose baseline is near 0 ({values}{task_note})"
-
-    if not near:
-        return
-
-    if order == "delta_i":
-        yield "small differences of such a metric are a large Δ"
-    else:
-        column_name = "Δ main" if order == "delta_main" else "the average"
-        yield f"rows are sorted and tested by {column_name}, the main metric of each task, instead"
-
-
-def failures(table: Table) -> list[tuple[str, int, str, str]]:
-    """Return (method, seed, status, cause) of each run that did not finish."""
+def failures(table: Table) -> list[Failure]:
+    """Return each run that did not finish."""
     rows = table.failures[["method", "seed", "status", "error"]].values.tolist()
-    return [(method, seed, status, error or "no cause recorded") for method, seed, status, error in rows]
+    return [Failure(f"{method}, seed {seed}", status, cause_of(error)) for method, seed, status, error in rows]
+
+
+def cause_of(error: object) -> str:
+    """Return why a run did not finish, in words; the error of a run is NaN where its record has none."""
+    return error if isinstance(error, str) and error.strip() else "no cause recorded"
 
 
 def legend(table: Table) -> str:
@@ -127,24 +112,24 @@ def definitions(table: Table) -> Iterator[str]:
     seeds = int(table.rows["finished"].max())
     if table.main_metrics:
         yield _metric_legend(table)
-        yield f"{'mean ± 95 % t-interval' if seeds >= FEWEST_SEEDS else 'mean'} over {counted(seeds, 'seed')}"
+        yield f"{'±: half the 95 % interval' if seeds >= FEWEST_SEEDS else 'mean'} over {counted(seeds, 'seed')}"
     else:
         yield "no metric to show"
 
     if table.over_items:
-        yield "± items: half the 95 % interval over the test items (Poisson bootstrap), for these seeds"
+        yield "± items: the same over the test items, for these seeds"
     if table.baseline:
-        yield f"Δ and η over {table.entered} against {table.baseline} of the same seed"
+        yield f"Δ, η: {table.entered} relative to {table.baseline} of the same seed"
     if table.reference is None or table.order == "mean_rank":
         return
 
     in_logs = ", errors as log ratios (10 log points are about 10 %)," if table.in_logs(table.order) else ""
-    yield f"paired t-tests of {SCORE_NAMES[table.order]}{in_logs} against {table.reference}, Holm-corrected"
-    yield f"a p below {LEVEL} counts (at 0.05, tests on small test sets err more often than 5 in 100 times)"
+    tested = f"{SCORE_NAMES[table.order]}{in_logs} against {table.reference}"
+    yield f"verdicts: paired t-tests of {tested}, Holm-corrected, p < {LEVEL}"
     if table.over_items:
         yield (
-            f"better and worse also need an interval of − {table.reference} ± items without 0 on that side; "
-            f"{OPEN}: seeds and test items do not agree, or there are fewer than {FEWEST_SEEDS} seeds"
+            f"they also need − {table.reference} ± items without 0; {OPEN}: seeds and test items do not agree, or "
+            f"there are fewer than {FEWEST_SEEDS} seeds"
         )
 
 
@@ -154,7 +139,7 @@ def _metric_legend(table: Table) -> str:
     if len(metrics) != 1:
         return f"{table.split} {', '.join(metrics)}"
     mean = f"average: {table.split} {metrics[0]}{unit_text(metrics[0])}"
-    return f"{mean}, mean over {len(table.tasks)} tasks" if len(table.tasks) > 1 else mean
+    return f"{mean}, mean of {len(table.tasks)} tasks" if len(table.tasks) > 1 else mean
 
 
 def colour_key(table: Table) -> str:

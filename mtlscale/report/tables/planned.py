@@ -14,14 +14,17 @@ _MAX_LISTED = 3  # settings in a sentence
 
 def planned_rows(experiment: Experiment) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return the planned seeds of the experiment's file: data set -> method -> seeds."""
-    rows = {method.row: tuple(experiment.seeds) for method in experiment.methods}
-    return {dataset.label: dict(rows) for dataset in experiment.datasets}
+    return {
+        dataset.label: {method.row: tuple(experiment.seeds) for method in experiment.methods_of(dataset)}
+        for dataset in experiment.datasets
+    }
 
 
 def lacks_runs(experiment: Experiment, records: Sequence[RunRecord]) -> bool:
     """Return whether a planned run of the experiment has no record."""
     recorded = {(record.dataset, record.method, record.seed) for record in records}
-    return len(recorded) < len(experiment.datasets) * len(experiment.methods) * len(experiment.seeds)
+    rows = sum(len(experiment.methods_of(dataset)) for dataset in experiment.datasets)
+    return len(recorded) < rows * len(experiment.seeds)
 
 
 def missing_notes(

@@ -13,7 +13,13 @@ from mtlscale.config import Run, TrainingSpec, UserError, component, no_result
 from mtlscale.records import RunRecord
 from mtlscale.report.cells.number_format import MOST_LISTED, listed
 
-FLOORS = ("constant", "linear", "frequent_tag")  # computed from the data: no training setting changes them
+FLOORS = (
+    "constant",
+    "linear",
+    "forest",
+    "boosting",
+    "frequent_tag",
+)  # computed from the data: no training setting changes them
 _BY_SEED = ("split", "seed")  # options that an experiment may vary with a run's seed
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
-from mtlscale.config import UserError
-from mtlscale.metrics import metric_info
+from mtlscale.metrics import known_metric
 from mtlscale.report.cells.number_format import SCORE_NAMES, signed
 from mtlscale.report.stats.fronts import Fronts
 from mtlscale.report.stats.item_intervals import item_sides
@@ -30,11 +29,8 @@ def tested_name(column: str) -> str:
 
 def unit_text(metric: str) -> str:
     """Return " in " and the unit of a metric, or nothing where it has none."""
-    try:
-        unit = metric_info(metric).unit
-    except UserError:  # of a plugin that is not loaded
-        return ""
-    return f" in {unit}" if unit else ""
+    known = known_metric(metric)
+    return f" in {known.unit}" if known is not None and known.unit else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +191,8 @@ class Table:
 
         def differences(of_runs: dict[str, pd.Series[float]]) -> np.ndarray:
             """Return [seeds, columns, methods]."""
-            scores = self.runs[["seed", "method"]].assign(**of_runs).pivot(index="seed", columns="method")
+            frame = pd.concat([self.runs[["seed", "method"]], pd.DataFrame(of_runs)], axis=1)
+            scores = frame.pivot(index="seed", columns="method")
             values = scores[list(of_runs)].to_numpy(dtype=float).reshape(len(scores), len(columns), len(methods))
             of_others: np.ndarray = values[:, :, is_other] - values[:, :, ~is_other]
             return of_others

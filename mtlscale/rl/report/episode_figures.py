@@ -63,7 +63,7 @@ def strip_chart(strips: Sequence[Strip], title: str = "") -> Chart:
             if not index:
                 label = f"{strip.task}\n{strip.describe}"
                 marks.append(ChartText(x="left", y=height / 2, text=label, color=strip.color, anchor="right", size=9))
-            panels.append(Panel(marks=marks, x=hidden, y=hidden))
+            panels.append(Panel(marks=marks, x=hidden, y=hidden, equal=True))
         panels += [Panel(marks=[])] * (columns - len(strip.shown))
 
     width = 1.5 + columns * _SIDE

@@ -14,12 +14,12 @@ import pandas as pd
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.cells.number_format import file_name
 from mtlscale.report.cells.sheet import Sheet, text_sheet
-from mtlscale.report.charts.canvas import MOST_LINES
+from mtlscale.report.charts.chart import MOST_LINES
 from mtlscale.report.charts.colors import LineStyles
 from mtlscale.report.report_section import ReportSection
+from mtlscale.report.sensitivity import Sensitivity
 from mtlscale.report.stats.curves import ENVIRONMENT_STEPS, LEARNING, SIMULATION
 from mtlscale.report.stats.frames import by_dataset, newest, phase_times
-from mtlscale.report.studies.sensitivity import Sensitivity
 
 METRIC, MEASURED = "success", "success on validation, %"
 MOST_TASKS = 24  # tasks with a panel

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mtlscale.architectures.contract import MultiTaskModule
+from mtlscale.architectures.hooks import EpochView
 from mtlscale.architectures.phases import PhaseOutput, Source
 from mtlscale.config import TaskSuite
 from mtlscale.data import Batch, Outputs, Workers
@@ -246,15 +247,15 @@ class SACModule(MultiTaskModule):
         check_package(self.environments.version)
         self._collectors = collectors
 
-    def on_epoch_begin(self, epoch: int) -> None:
+    def on_epoch_begin(self, epoch: EpochView) -> None:
         """Collect episodes of every task with the current policy, and add them to the replay buffer.
 
         The first round, before any learning, is longer.
         """
         started = time.perf_counter()
-        is_first = epoch == 1
-        count = self.settings.first_episodes if is_first else self.settings.round_episodes
-        first_number = 0 if is_first else self.settings.first_episodes + (epoch - 2) * self.settings.round_episodes
+        is_first, first, each = epoch.number == 1, self.settings.first_episodes, self.settings.round_episodes
+        count = first if is_first else each
+        first_number = 0 if is_first else first + (epoch.number - 2) * each
 
         orders = [
             EpisodeRequest(
@@ -283,7 +284,7 @@ class SACModule(MultiTaskModule):
         self._since = time.perf_counter()
         self._seconds["simulation_seconds"] += self._since - started
 
-    def on_epoch_end(self, epoch: int) -> None:
+    def on_epoch_end(self, epoch: EpochView) -> None:
         self._seconds["learning_seconds"] += time.perf_counter() - self._since
 
     def traces(self) -> dict[str, Any]:

@@ -11,19 +11,12 @@ from torch import Tensor, nn
 
 from mtlscale.architectures import (
     TURN_SETTINGS,
-    AllowsNegative,
-    FitsData,
-    JointBackward,
-    KnowsEpochs,
-    LossSources,
     MultiTaskModule,
     NetworkSource,
     Phase,
     PhaseOutput,
-    ReadsUnlabelled,
     Source,
     Turn,
-    capability,
     channels_last,
 )
 from mtlscale.balancing import Balancer, State, ValidationBalancer
@@ -75,7 +68,7 @@ def begin(
     partitions = [partition_of(model, suite, objective, turn, phase) for turn in phase.turns]
     _check_disjoint(phase, partitions, model, objective)
     batches.together = workers.size > 1 and (
-        needs_every_worker(model) or _joint_backward(model) or (objective is not None and objective.whole_step)
+        needs_every_worker(model) or model.joint_backward or (objective is not None and objective.whole_step)
     )
 
     seed = run.seed if phase.seed is None else phase.seed
@@ -102,9 +95,6 @@ def _modules(
     """Return a phase's network and objective on the device, ready to be trained."""
     model, objective = build_model(run, suite, phase, found)
     model = model.to(device)
-    timed = capability(model, KnowsEpochs)
-    if timed is not None:
-        timed.phase_epochs = phase.epochs or spec.epochs
     if spec.channels_last:
         channels_last(model)
 
@@ -112,9 +102,7 @@ def _modules(
     if objective is not None and objective.whole_step and spec.accumulate > 1:
         raise UserError(f"{run.spec['objective']['name']} looks at a whole step at once: set accumulate to 1")
 
-    fitting = capability(model, FitsData)
-    if fitting is not None:
-        fitting.from_data(_View(batches, run.spec["architecture"]["name"]))
+    model.from_data(_View(batches, run.spec["architecture"]["name"]))
     sparse_embeddings(model)
     return model, objective
 
@@ -140,8 +128,7 @@ class _UpdaterBuilder:
         settings = _settings(turn, spec, self.phase)
         source = _source(turn, self.model, suite, objective, spec, self.device, self.workers)
         balancer = turn.balancer or self.run.parts.balancer
-        signed = capability(source, AllowsNegative)
-        if signed is not None and signed.allow_negative and balancer.positive_losses:
+        if source.allow_negative and balancer.positive_losses:
             balancer = Equal(reduction="mean")
         if not source.of_tasks:  # every loss of such a source moves every parameter of the turn
             partition = replace(partition, shared=partition.all, own=[[] for _ in source.names], extra=[])
@@ -154,8 +141,7 @@ class _UpdaterBuilder:
         steps = _steps(spec, suite, batches, share) if first is None else first.sampler.steps
         # Only an objective, or a source that asks for them, gets streams without labels: anything else that ran them
         # would see the target domain.
-        reading = capability(source, ReadsUnlabelled)
-        unlabelled = (reading is not None and reading.unlabelled) or (objective is not None and turn.objective)
+        unlabelled = source.unlabelled or (objective is not None and turn.objective)
         order_seed = derive_seed("order", self.seed, *seed_suffix)
         sampler = _sampler(batches, spec, share, order_seed, steps, () if unlabelled else suite.unlabelled)
 
@@ -252,7 +238,7 @@ def partition_of(
         extra,
         independent=model.independent,
         vectorised=model.vectorised,
-        joint=_joint_backward(model),
+        joint=model.joint_backward,
         same_inputs=suite.inputs == "shared",
         partial=chosen is not None,
         modules=modules,
@@ -261,11 +247,6 @@ def partition_of(
     if not partition.all:
         raise UserError(f"phase {phase.name}: turn {turn.name} trains nothing; give it a group with parameters")
     return partition
-
-
-def _joint_backward(model: MultiTaskModule) -> bool:
-    joint = capability(model, JointBackward)
-    return joint is not None and joint.joint_backward
 
 
 def _check_disjoint(
@@ -317,8 +298,7 @@ def _source(
             model, suite, objective if turn.objective else None, amp=spec.amp, device=device, workers=workers
         )
 
-    own_sources = capability(model, LossSources)
-    network_sources = {} if own_sources is None else own_sources.sources()
+    network_sources = model.sources()
     if turn.source not in network_sources:
         raise UserError(
             f"turn {turn.name} asks for a source {turn.source!r}; there are: {', '.join(('tasks', *network_sources))}"

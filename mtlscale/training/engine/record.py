@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from mtlscale.architectures import MultiTaskModule, extra_parameters
+from mtlscale.architectures import MultiTaskModule
 from mtlscale.balancing import Balancer
 from mtlscale.config import Run, TaskSuite
 from mtlscale.metrics import higher_is_better, lowest
@@ -125,7 +125,7 @@ def _survival(epochs: Sequence[dict[str, Any]]) -> dict[str, float]:
 def _network(model: MultiTaskModule) -> dict[str, Any]:
     """Return the record's entries on the network: its size and structure."""
     return {
-        "parameters": sum(p.numel() for p in model.parameters()) + extra_parameters(model),
+        "parameters": sum(p.numel() for p in model.parameters()) + model.extra_parameter_count(),
         "shared_parameters": sum(p.numel() for p in model.shared_parameters()),
         "structure": model.structure(),
     }

@@ -6,31 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import (
-    DiscardsSteps,
-    KeepsMemory,
-    MeasuresAffinity,
-    MultiTaskModule,
-    Penalised,
-    SeesCompanion,
-    Source,
-    TakesPreferences,
-    Turn,
-    UpdatesItself,
-    WeighsTasks,
-    capability,
-)
+from mtlscale.architectures import Hooks, MultiTaskModule, Source, StepView, Turn
 from mtlscale.config import TrainingSpec
 from mtlscale.data import Batch, EpochSampler
 from mtlscale.objectives import ObjectiveModule
-from mtlscale.training.batches import Part
 from mtlscale.training.gradients.look_ahead import uphill
+from mtlscale.training.gradients.strategies import plus
 from mtlscale.training.gradients.update import StepResult, Update
 from mtlscale.training.probes.affinity import task_affinity
 from mtlscale.training.probes.replay import random_state, replayed, statistics_kept
@@ -90,107 +77,110 @@ class Session:
     ) -> None:
         self.model, self.objective, self.updaters = model, objective, list(updaters)
         self.place = [updater.turn.name for updater in updaters].index(main) if main else 0  # of the main updater
-        self.survival = Survival(model, self.main.update, self.main.source, objective)  # of the main updater's steps
+        main_updater = self.main
+        self.survival = Survival(
+            model, main_updater.update, main_updater.source, objective, main_updater.optimizer
+        )  # of the main updater's steps
         self.best: dict[str, dict[str, Tensor]] = {}  # "" or the task -> the parameters of its best epoch
 
     @property
     def main(self) -> Updater:
         return self.updaters[self.place]
 
-    def turns(
-        self, parts: Sequence[Part], epoch: int, epochs: int, step: int, total: int
-    ) -> Iterator[tuple[int, StepResult]]:
-        """Take one step of each updater that does not rest, and yield its position and result.
+    def step(
+        self,
+        updater: Updater,
+        micros: Micros,
+        query: Micros | None = None,
+        others: Mapping[str, Micros] = MappingProxyType({}),
+    ) -> StepResult:
+        """Take one turn: differentiate, combine, step. A skipped step moves nothing.
 
-        `step` counts from 0, of `total` in all epochs.
+        Args:
+            micros: The turn's micro-batches.
+            query: Those of its query, for balancers that need losses of other data.
+            others: Name of a turn of the same step -> its micro-batches, for sources that see them.
         """
-        for position, (updater, part) in enumerate(zip(self.updaters, parts, strict=True)):
-            updater.schedule(step, total)
-            if not updater.rests(epoch, epochs):
-                self.show(updater, [updater_part.micros for updater_part in parts])
-                yield position, self.step(updater, part.micros, part.query)
-
-    def show(self, updater: Updater, micros: Sequence[Micros]) -> None:
-        """Show a updater's source the micro-batches and the optimiser of its companion, before the updater's step.
-
-        `micros` are those of every updater in this step.
-        """
-        seeing = capability(updater.source, SeesCompanion)
-        if seeing is not None and seeing.companion:
-            companion = [candidate.turn.name for candidate in self.updaters].index(seeing.companion)
-            seeing.look_at(micros[companion], self.updaters[companion].optimizer)
-
-    def step(self, updater: Updater, micros: Micros, query: Micros | None = None) -> StepResult:
-        """Take one turn: differentiate, combine, step, and notify network and objective.
-
-        A skipped step moves nothing.
-        """
-        model, update = self.model, updater.update
-        self._draw_preference(updater)
+        update = updater.update
         for any_updater in self.updaters:
             # The previous step's gradients would take memory beside this step's activations.
             any_updater.update.strategy.zero()
 
-        objective = self.objective if updater.turn.objective else None
-        measuring = capability(model, MeasuresAffinity) if updater is self.main else None
-        if measuring is not None and measuring.affinity_every and update.count % measuring.affinity_every == 0:
-            partition, context = update.partition, (update.workers, update.device)
-            measuring.add_affinity(task_affinity(model, partition, updater.source, micros, updater.lr, *context))
+        hooks = self._hooks_of(updater)
+        view = self._view(updater, micros, others, hooks)
+        for hook in hooks:
+            hook.before_step(view)
 
         repeats = update.balancer.needs_post_step_losses and not update.partition.independent and len(update.names) > 1
         rng_states = random_state(update.device) if repeats else None
         sizes = updater.source.sizes(micros) if update.amp == "fp16" else None
-        scale = self._task_scale(updater)
 
-        survival = self.survival if updater is self.main else None
-        if survival is not None:
-            survival.before_update(micros, scale, lambda: _penalty(model, objective))
-        with self._uphill(updater, micros, sizes, scale):
+        with self._uphill(updater, micros, sizes, view.scale):
             result = update(
                 [updater.source(micro) for micro in micros],
                 sizes=sizes,
-                scale=scale,
-                penalty=lambda: _penalty(model, objective),
+                scale=view.scale,
+                penalty=view.penalty,
                 query=None if query is None else [updater.source(micro, terms=False) for micro in query],
             )
 
         if result.skipped:
-            discarding = capability(model, DiscardsSteps)
-            if discarding is not None:
-                discarding.discard_step()
-            if objective is not None:
-                objective.discard_step()
+            for hook in hooks:
+                hook.discard_step()
             return result
 
-        if objective is not None:
-            objective.reduce(update.workers.sum)
-        if survival is None:
-            updater.optimizer.step()
-        else:
-            survival.step(updater.optimizer)
-        updating = capability(model, UpdatesItself)
-        if updating is not None:
-            updating.after_step(updater.lr, update.workers.sum)
-        if objective is not None:
-            objective.after_step(updater.lr)
+        for hook in hooks:
+            hook.on_gradients()
+        updater.optimizer.step()
+        for hook in reversed(hooks):  # who came last looks at the step before others change what no optimiser moves
+            hook.after_step(updater.lr, update.workers.sum)
 
         if rng_states is not None:
-            with replayed(rng_states, update.device), statistics_kept(model), torch.no_grad():
+            with replayed(rng_states, update.device), statistics_kept(self.model), torch.no_grad():
                 losses_after = [updater.source(micro, terms=False) for micro in micros]
                 update.look_again(losses_after, self._task_scale(updater))
 
         return result
 
-    def _draw_preference(self, updater: Updater) -> None:
-        """Draw the preference of this step, a function of seed and step alone, for network and balancer."""
-        network, update = capability(self.model, TakesPreferences), updater.update
-        if network is None:
-            return
-        rng = np.random.default_rng((updater.sampler.seed, update.count))
-        drawn = torch.from_numpy(rng.dirichlet(np.full(len(update.names), network.concentration)))
-        network.set_preference(drawn)
-        if "preference" in update.balancer.hints:
-            update.state = {**update.state, "preference": drawn}
+    @property
+    def hooks(self) -> list[Hooks]:
+        """Whoever takes part in training beside the optimisers."""
+        return [self.model] if self.objective is None else [self.model, self.objective]
+
+    def _hooks_of(self, updater: Updater) -> list[Hooks]:
+        """Return who takes part in a turn."""
+        hooks = self.hooks if updater.turn.objective else [self.model]
+        return [*hooks, updater.source, self.survival] if updater is self.main else [*hooks, updater.source]
+
+    def _view(self, updater: Updater, micros: Micros, others: Mapping[str, Micros], hooks: Sequence[Hooks]) -> StepView:
+        """Return what the hooks of a turn may see of a step."""
+        update = updater.update
+
+        def penalty() -> Tensor | None:
+            total = None
+            for hook in hooks:
+                total = plus(total, hook.penalty())
+            return total
+
+        def affinity() -> Tensor:
+            context = (micros, updater.lr, update.workers, update.device)
+            return task_affinity(self.model, update.partition, updater.source, *context)
+
+        def hint(name: str, value: Tensor) -> None:
+            if name in update.balancer.hints:
+                update.state = {**update.state, name: value}
+
+        return StepView(
+            number=update.count,
+            main=updater is self.main,
+            seed=updater.sampler.seed,
+            micros=micros,
+            scale=self._task_scale(updater),
+            penalty=penalty,
+            affinity=affinity,
+            hint=hint,
+            turns={u.turn.name: (others.get(u.turn.name, ()), u.optimizer) for u in self.updaters},
+        )
 
     @contextmanager
     def _uphill(
@@ -206,23 +196,15 @@ class Session:
             with replayed(random_state(update.device), update.device), statistics_kept(self.model):
                 losses = [updater.source(micro, terms=False) for micro in micros]
                 stack.enter_context(uphill(update, losses, length, sizes, scale))
-            discarding = capability(self.model, DiscardsSteps)
-            if discarding is not None:
-                discarding.discard_step()
+            self.model.discard_step()
             yield
 
     def _task_scale(self, updater: Updater) -> Tensor | None:
-        """Return the factors [T] of a turn's losses: T times the objective's task weights, times the network's."""
-        objective = self.objective if updater.turn.objective else None
-        weights = None if objective is None else objective.task_weights()
-        scale = None if weights is None else weights.to(torch.float64) * len(updater.update.names)
-
-        weighing = capability(self.model, WeighsTasks) if updater.turn.source == "tasks" else None
-        network_weights = None if weighing is None else weighing.task_weights()
-        if network_weights is None:
-            return scale
-        network_weights = network_weights.detach().to(torch.float64)
-        return network_weights if scale is None else network_weights * scale
+        """Return the factors [T] of a turn's losses: the product of the network's and the objective's."""
+        of_network = self.model.task_weights() if updater.turn.source == "tasks" else None
+        of_objective = self.objective.task_weights() if self.objective is not None and updater.turn.objective else None
+        scales = [w.detach().to(torch.float64) for w in (of_network, of_objective) if w is not None]
+        return None if not scales else scales[0] if len(scales) == 1 else scales[0] * scales[1]
 
     def keep(self, groups: Sequence[str]) -> None:
         """Record the current parameters as the best so far of the whole network (""), or of these tasks."""
@@ -251,14 +233,13 @@ class Session:
         return {key: value.detach().clone() for key, value in state.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        keeping = capability(self.model, KeepsMemory)
         return {
             "model": self.model.state_dict(),
             "objective": None if self.objective is None else self.objective.state_dict(),
             "optimizers": {updater.turn.name: updater.optimizer.state_dict() for updater in self.updaters},
             "updates": {updater.turn.name: updater.update.state_dict() for updater in self.updaters},
             "best": self.best,
-            "memory": {} if keeping is None else keeping.memory_state(),
+            "memory": self.model.memory_state(),
         }
 
     def load_state_dict(self, content: Mapping[str, Any]) -> None:
@@ -270,22 +251,7 @@ class Session:
             updater.optimizer.load_state_dict(content["optimizers"][updater.turn.name])
             updater.update.load_state_dict(content["updates"][updater.turn.name])
         self.best = dict(content["best"])
-        keeping = capability(self.model, KeepsMemory)
-        if keeping is not None:
-            keeping.load_memory_state(content.get("memory", {}))
-
-
-def _penalty(model: MultiTaskModule, objective: ObjectiveModule | None) -> Tensor | None:
-    penalised = capability(model, Penalised)
-    network_penalty = None if penalised is None else penalised.penalty()
-    objective_penalty = None if objective is None else objective.penalty()
-    return (
-        network_penalty
-        if objective_penalty is None
-        else objective_penalty
-        if network_penalty is None
-        else network_penalty + objective_penalty
-    )
+        self.model.load_memory_state(content["memory"])
 
 
 def _shared(steps: Iterator[dict[str, Tensor]], share: Mapping[str, Tensor] | None) -> Iterator[dict[str, Tensor]]:

@@ -12,6 +12,7 @@ from mtlscale.config import TaskSuite
 from mtlscale.data import Workers
 from mtlscale.metrics import item_sums, poisson_weights, read_sums, resampled, sums_per_item, vectorised
 from mtlscale.records import ItemErrors
+from mtlscale.training.evaluation.kept_predictions import KeptPredictions
 from mtlscale.training.seeds import derive_seed
 
 REPLICATES = 100  # a standard error from so many is itself right to 7 %
@@ -20,11 +21,13 @@ REPLICATES = 100  # a standard error from so many is itself right to 7 %
 class ItemBootstrap:
     """Bootstrap replicates of every task's main metric, for every trial.
 
-    Tasks whose main metric is no ratio of sums over items are left out.
+    Tasks whose main metric is no ratio of sums over items are left out. The predictions themselves are `kept`, if they
+    are few.
     """
 
     def __init__(self, suite: TaskSuite, trials: int, device: torch.device) -> None:
         self._trials = trials
+        self.kept = KeptPredictions(suite.tasks)
         self._tasks = {task.name: task for task in suite.tasks if resampled(task)}
         self._whole = len(self._tasks) == len(suite.tasks) and len({task.metrics[0] for task in suite.tasks}) == 1
         self._sums = {
@@ -40,6 +43,7 @@ class ItemBootstrap:
     @torch.no_grad()
     def add(self, name: str, predictions: Tensor, target: Tensor, weights: Tensor) -> None:
         """Add a task's predictions [trials, n, outputs, ...] with their labels [n, ...]."""
+        self.kept.add(name, predictions, target)
         task = self._tasks.get(name)
         if task is None or not len(target):
             return

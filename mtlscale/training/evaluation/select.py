@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from mtlscale.config import TaskSuite
-from mtlscale.metrics import metric_info
+from mtlscale.metrics import metric_named
 from mtlscale.records import Metrics, beats
 
 
@@ -51,7 +51,7 @@ class Selection:
         if rule == "loss":
             return -val[task]["loss"]
 
-        info, value = metric_info(metric), val[task][metric]
+        info, value = metric_named(metric), val[task][metric]
         sign = 1.0 if info.higher_is_better else -1.0
         if len({(t.metrics[0], t.scale) for t in suite.tasks}) == 1 or math.isnan(value):
             return sign * value

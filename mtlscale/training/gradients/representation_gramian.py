@@ -8,7 +8,7 @@ from torch import Tensor
 from mtlscale.config import UserError
 from mtlscale.solvers import inner_products
 from mtlscale.training.gradients.per_task import AtRepresentation, TaskGradients, at_representation, by_task
-from mtlscale.training.gradients.strategies import Draft, GradientStrategy, StepRequest, _plus
+from mtlscale.training.gradients.strategies import Draft, GradientStrategy, StepRequest, plus
 
 
 def by_representation(strategy: GradientStrategy, request: StepRequest) -> Draft:
@@ -25,7 +25,7 @@ def by_representation(strategy: GradientStrategy, request: StepRequest) -> Draft
 
     for losses in request.micros[0]:
         task_gradients.note(losses)
-        extra = _plus(extra, losses.extra)
+        extra = plus(extra, losses.extra)
         if not losses.sums:
             continue
         if losses.representation is None or not losses.branches:

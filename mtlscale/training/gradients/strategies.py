@@ -141,7 +141,7 @@ class GradientStrategy:
         extra: Tensor | None = None
         for losses in request.micros[0]:
             tasks, sums, counts = tasks + losses.tasks, sums + losses.sums, counts + losses.counts
-            extra = _plus(extra, losses.extra)
+            extra = plus(extra, losses.extra)
 
         root = torch.stack(sums) if sums else None
         table = scatter(tasks, [] if root is None else root.detach(), counts, len(self.names), self.device)
@@ -156,7 +156,7 @@ class GradientStrategy:
         inputs = partition.all if partition.partial else None
 
         if partition.independent or self.balancer.heads == "weighted":
-            outputs, seeds = _seeded(root, tasks, weights * per_sum, _plus(extra, penalty), request.loss_scale)
+            outputs, seeds = _seeded(root, tasks, weights * per_sum, plus(extra, penalty), request.loss_scale)
             with nullcontext() if self.overlap is None else self.overlap.reducing():
                 if outputs:
                     torch.autograd.backward(outputs, seeds, retain_graph=request.retain, inputs=inputs)
@@ -517,7 +517,8 @@ def _seeded(
     return outputs, seeds
 
 
-def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """Return the sum of two terms, of which any may be missing; None where there is neither."""
     return a if b is None else b if a is None else a + b
 
 

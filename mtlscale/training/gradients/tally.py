@@ -100,12 +100,12 @@ class Tally:
         balanced = torch.stack([step.balanced for step in self._steps])
         self._balanced = self._balanced + balanced.sum(0)
 
-        taken = [place for place, step in enumerate(self._steps) if not step.skipped]
-        if taken:
-            weights = torch.stack([self._steps[place].weights for place in taken])
+        steps = [step_number for step_number, step in enumerate(self._steps) if not step.skipped]
+        if steps:
+            weights = torch.stack([self._steps[step_number].weights for step_number in steps])
             self._weights = _in_order(self._weights, weights)
-            self._departure = torch.maximum(self._departure, departure(weights, balanced[taken]).amax(0))
-            self._taken += len(taken)
+            self._departure = torch.maximum(self._departure, departure(weights, balanced[steps]).amax(0))
+            self._taken += len(steps)
         self._steps = []
 
 

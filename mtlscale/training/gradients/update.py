@@ -12,8 +12,9 @@ more, to learn whether all gradients are finite before anything moves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -203,8 +204,15 @@ class Update:
             micros, sizes, scale, penalty, query, state, self.loss_scale, reused, self.count, earlier, retain
         )
 
+        if reused is not None and len(micros) == 1:
+            request = replace(request, micros=[list(micros[0])])  # they may be asked for twice
         try:
-            draft = self._draft(request)
+            try:
+                draft = self._strategy_of(request)(request)
+            except OtherTasks:
+                # Weights made for other tasks are of no use: balance anew.
+                request = replace(request, reused=None)
+                draft = self._strategy_of(request)(request)
         except Overflow as overflow:
             return self._skip(overflow.losses)
         if not draft.finite:
@@ -245,36 +253,25 @@ class Update:
         factors, _ = self.strategy.factors(request)
         return collect([micro], self.partition, factors, self.loss_scale, earlier)
 
-    def _draft(self, request: StepRequest) -> Draft:
-        """Draft the update by the cheapest strategy that gives the balancer what it needs."""
-        if request.reused is None:
-            return self._by_strategy(request)
-        if len(request.micros) == 1:
-            request = replace(request, micros=[list(request.micros[0])])  # they may be asked for twice
-        try:
-            return self._by_strategy(request)
-        except OtherTasks:
-            # Weights made for other tasks are of no use: balance anew.
-            return self._by_strategy(replace(request, reused=None))
-
-    def _by_strategy(self, request: StepRequest) -> Draft:
+    def _strategy_of(self, request: StepRequest) -> Callable[[StepRequest], Draft]:
+        """Return the cheapest strategy that gives the balancer what it needs."""
         due = request.reused is None
         if self.balancer.needs == "modules" and len(self.names) > 1 and not self.partition.independent:
-            return by_modules(self.strategy, request)
+            return partial(by_modules, self.strategy)
         unbalanced = not self.partition.shared or len(self.names) == 1
         alone = len(request.micros) == 1 and request.earlier is None
         if alone and (self.balancer.needs == "losses" or unbalanced or not due):
-            return self.strategy.by_losses(request)
+            return self.strategy.by_losses
         aligned = self.strategy.aligns_heads(request)
         if aligned and not alone:
             raise UserError(f"{self.balancer.name} differentiates heads twice: set accumulate to 1")
         if self.balancer.at == "parameters" or unbalanced or not due:
             if self.balancer.needs == "gramian" and due and not unbalanced and alone and not aligned:
-                return by_layers(self.strategy, request)
-            return self.strategy.by_gradients(request)
+                return partial(by_layers, self.strategy)
+            return self.strategy.by_gradients
         if not alone:
             raise UserError(f"{self.balancer.name} works at the representation: set accumulate to 1")
-        return by_representation(self.strategy, request)
+        return partial(by_representation, self.strategy)
 
     @torch.no_grad()
     def look_again(self, micros: Sequence[Micro], scale: Tensor | None = None) -> None:

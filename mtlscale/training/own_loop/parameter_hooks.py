@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 
-class Hooks:
+class ParameterHooks:
     """The hooks of some parameters: those of their gradients, and those of the parameters themselves."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -53,8 +53,8 @@ class Hooks:
                 hook(parameter)
 
 
-def hooks_of(parameters: Sequence[nn.Parameter]) -> Hooks | None:
+def hooks_of(parameters: Sequence[nn.Parameter]) -> ParameterHooks | None:
     """Return the hooks of parameters; None where there are none."""
     if any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters):
-        return Hooks(parameters)
+        return ParameterHooks(parameters)
     return None

@@ -8,14 +8,14 @@ numbers, as for balancers that look at a batch twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from mtlscale.architectures import DiscardsSteps, KeepsMemory, MultiTaskModule, Source, capability
+from mtlscale.architectures import Hooks, MultiTaskModule, Source, StepView
 from mtlscale.balancing.losses.equal import Equal
 from mtlscale.config import UserError
 from mtlscale.data import Batch
@@ -85,57 +85,67 @@ class Cosines:
         return {"survival": means} if means else {}
 
 
-class Survival:
+class Survival(Hooks):
     """Survival of a turn's balancing in its optimiser, from looks at some of its steps.
 
     There are none where an objective adds terms, where the losses come from the network's own source, and where the
-    network keeps something of a forward pass.
+    network combines gradients itself.
     """
 
     def __init__(
-        self, model: MultiTaskModule, update: Update, source: Source, objective: ObjectiveModule | None
+        self,
+        model: MultiTaskModule,
+        update: Update,
+        source: Source,
+        objective: ObjectiveModule | None,
+        optimizer: torch.optim.Optimizer,
     ) -> None:
-        self._model, self._update, self._source = model, update, source
+        self._model, self._update, self._source, self._optimizer = model, update, source, optimizer
         self._possible = (
             objective is None
             and isinstance(source, SupervisedSource)
             and bool(update.partition.shared)
             and not update.partition.independent
             and len(update.names) > 1
-            and capability(model, KeepsMemory) is None
-            and capability(model, DiscardsSteps) is None
+            and not update.partition.joint
         )
         self._equal: Update | None = None
         self._looking = False
         self._of_equal: list[Tensor] | None = None  # gradients, where they are not the update's own
+        # Of a step that is looked at: parameters, their gradients and values, and equal weights' gradients and step.
+        self._parameters: list[torch.nn.Parameter] = []
+        self._gradients: list[Tensor] = []
+        self._before: list[Tensor] = []
+        self._equal_step: tuple[list[Tensor], list[Tensor]] | None = None
         self.cosines = Cosines()
 
-    def before_update(self, micros: Sequence[Sequence[Batch]], scale: Tensor | None, penalty: Penalty) -> None:
+    def before_step(self, step: StepView) -> None:
         """Compute the gradients of equal weights, if the step that comes is looked at and its weights are others."""
-        self._of_equal, self._looking = None, self._possible and due(self._update.count + 1)
+        self._of_equal, self._looking = None, self._possible and due(step.number + 1)
         if self._looking and not isinstance(self._update.balancer, Equal):
             try:
-                self._of_equal = self._gradients_of_equal(micros, scale, penalty)
+                self._of_equal = self._gradients_of_equal(step.micros, step.scale, step.penalty)
             except (Diverged, UserError):  # the update will say so
                 self._looking = False
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the optimiser's step; note the cosines if it is looked at."""
-        parameters = [p for p in self._update.partition.shared if p.grad is not None] if self._looking else []
-        if not parameters:
-            optimizer.step()
-            return
+    def on_gradients(self) -> None:
+        """Keep the gradients of a step that is looked at, and compute the step of equal weights."""
+        self._parameters = [p for p in self._update.partition.shared if p.grad is not None] if self._looking else []
+        if self._parameters:
+            self._gradients = [p.grad.clone() for p in self._parameters if p.grad is not None]
+            self._before = [p.detach().clone() for p in self._parameters]
+            self._equal_step = None if self._of_equal is None else self._steps_of_equal(self._of_equal)
 
-        gradients = [p.grad.clone() for p in parameters if p.grad is not None]
-        before = [p.detach().clone() for p in parameters]
-        equal = None if self._of_equal is None else self._steps_of_equal(optimizer, parameters, gradients)
-        optimizer.step()
-        step = [p.detach() - value for p, value in zip(parameters, before, strict=True)]
-        downhill = cosine([-gradient for gradient in gradients], step)
-        one = torch.ones_like(downhill)
-        to_equal = (one, one) if equal is None else (cosine(gradients, equal[0]), cosine(step, equal[1]))
+    def after_step(self, lr: float, sum: Callable[[Tensor], Tensor]) -> None:
+        """Note the cosines of a step that is looked at."""
+        if not self._parameters:
+            return
+        step = [p.detach() - value for p, value in zip(self._parameters, self._before, strict=True)]
+        downhill = cosine([-gradient for gradient in self._gradients], step)
+        one, equal = torch.ones_like(downhill), self._equal_step
+        to_equal = (one, one) if equal is None else (cosine(self._gradients, equal[0]), cosine(step, equal[1]))
         self.cosines.add([*to_equal, downhill])
-        self._of_equal = None
+        self._of_equal, self._gradients, self._before, self._equal_step = None, [], [], None
 
     def _gradients_of_equal(
         self, micros: Sequence[Sequence[Batch]], scale: Tensor | None, penalty: Penalty
@@ -165,13 +175,11 @@ class Survival:
         update.strategy.zero()
         return gradients
 
-    def _steps_of_equal(
-        self, optimizer: torch.optim.Optimizer, parameters: Tensors, gradients: Tensors
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return gradients of equal weights, as long as `gradients`, and their steps from the same state."""
-        assert self._of_equal is not None
+    def _steps_of_equal(self, of_equal: Tensors) -> tuple[list[Tensor], list[Tensor]]:
+        """Return gradients of equal weights, as long as the step's gradients, and their steps from the same state."""
+        parameters, gradients, optimizer = self._parameters, self._gradients, self._optimizer
         places = {id(p): place for place, p in enumerate(self._update.partition.shared)}
-        equal = [self._of_equal[places[id(p)]] for p in parameters]
+        equal = [of_equal[places[id(p)]] for p in parameters]
         # That all weights are larger is a matter of the learning rate.
         factor = length(gradients) / length(equal).clamp(min=torch.finfo(torch.float64).tiny)
         before = [p.detach().clone() for p in parameters]

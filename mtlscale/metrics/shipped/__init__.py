@@ -1,0 +1,1 @@
+"""The shipped metrics, one file per family of them."""

@@ -1,1 +1,0 @@
-"""Sensitivity studies over data sets or settings, and tables of what methods learned."""

@@ -1,0 +1,1 @@
+"""Metrics of episodes in a task's environment."""
