@@ -6,7 +6,8 @@
 A transfer's score is the target's accuracy, the mean over seeds; the mean over transfers has a 95 % t-interval of the
 gains over the reference, paired by transfer, with as many values as there are transfers, and a paired t-test,
 Holm-corrected over the methods. Transfers share domains, so intervals and tests are, if anything, too sure. Tables in
-Markdown: the means, and every transfer's score after the last step.
+Markdown: the means, and every transfer's score after the last step. Methods with several strengths have a column more
+there, with the best strength of each transfer by its target: a bound in their favour, no result.
 """
 
 from __future__ import annotations
@@ -40,6 +41,19 @@ def frame(records: Sequence[RunRecord], which: str) -> pd.DataFrame:
     return found[order].dropna(axis="columns")
 
 
+def at_best(scores: pd.DataFrame) -> pd.DataFrame:
+    """Transfers by methods that have columns for three strengths and more: the highest of each transfer."""
+    columns = pd.Series({column: str(column).partition(" λ=")[0] for column in scores if " λ=" in str(column)})
+    counts = columns.value_counts(sort=False)
+    return pd.DataFrame(
+        {
+            f"{method}, its best λ": scores[columns.index[columns == method]].max(axis="columns")
+            for method in counts.index[counts > 2]
+        },
+        index=scores.index,
+    )
+
+
 def tables(records: Sequence[RunRecord], reference: str) -> Iterator[str]:
     frames = {name: frame(records, which) for name, which in SCORES.items()}
     last = frames["last step"]
@@ -68,6 +82,7 @@ def tables(records: Sequence[RunRecord], reference: str) -> Iterator[str]:
         ]
         yield f"| {method} | {' | '.join(cells)} | {seconds[method]:.1f} |"
     yield "\nAfter the last step:\n"
+    last = last.join(at_best(last))
     yield f"| transfer | {' | '.join(last)} |"
     yield f"| --- |{' ---: |' * last.shape[1]}"
     for transfer, row in last.iterrows():

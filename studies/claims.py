@@ -45,6 +45,7 @@ class Comparison:
         table: CSV file below results/tables.
         method: What the claim is about.
         other: What it is compared with; "" if the table holds differences already.
+        others: Methods whose mean by seed it is compared with; `other` says what they are.
         printed: The printed difference; None if the work says only that there is one.
         column: The column that is compared, or how it begins.
         rows: Whether methods are columns, with a row for each transfer or pair of tasks.
@@ -57,6 +58,7 @@ class Comparison:
     table: str
     method: str
     other: str = ""
+    others: Sequence[str] = ()
     printed: float | None = None
     column: str = "average"
     lower: bool = False
@@ -147,8 +149,9 @@ def difference(comparison: Comparison, tables: Path = TABLES) -> Difference:
         elif comparison.column == "average" and by_seed.is_file() and by_seed != path:
             with by_seed.open(encoding="utf-8") as lines:
                 seeds = {name(row): list(row.values())[1:] for row in csv.DictReader(lines)}
-            pairs = zip(seeds[comparison.method], seeds[comparison.other], strict=True)
-            found = paired([number(a) - number(b) for a, b in pairs if "–" not in (a, b)])
+            taken = [seeds[method] for method in (comparison.method, *(comparison.others or [comparison.other]))]
+            complete = [list(map(number, of_seed)) for of_seed in zip(*taken, strict=True) if "–" not in of_seed]
+            found = paired([mine - fmean(others) for mine, *others in complete])
         else:
             other = mean_and_half(cells[comparison.other][column])
             found = independent(mean_and_half(mine), other, comparison.seeds)

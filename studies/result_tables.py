@@ -35,6 +35,7 @@ KINDS = {  # a column that only this kind of table has -> its name
     "search": "searches",
     "runs": "leaderboard",
     "method by seed": "seeds",
+    "method by number of tasks": "number_of_tasks",
 }
 OF_DATASETS = (
     "published",

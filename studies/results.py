@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import adaptation
+import courses
 import gains
 import result_tables
 import safety
@@ -176,6 +177,8 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield from by_seed(board)
     yield from acted(records)
     yield from structures.found(records)
+    yield from courses.by_epoch(records)
+    yield from courses.by_number_of_tasks(records, str(experiment.baseline))
     if safe := list(safety.safety(records, str(experiment.baseline))):
         yield "\n".join([*safe, ""])
     for dataset, table in board.tables.items():

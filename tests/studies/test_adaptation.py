@@ -48,3 +48,17 @@ def test_a_method_that_lacks_a_transfer_is_left_out_and_the_reference_must_not(r
     assert not any(line.startswith("| mmd |") for line in program.tables(some, "none"))
     with pytest.raises(UserError, match="none did not finish on every transfer"):
         list(program.tables([run for run in runs if (run.method, run.dataset) != ("none", "C-D")], "none"))
+
+
+def test_the_best_strength_of_each_transfer_bounds_a_rival(record: Record) -> None:
+    scores = {"none": (80.0, 80.0), "mmd λ=0.1": (81.0, 85.0), "mmd λ=1": (83.0, 84.0), "mmd λ=10": (70.0, 82.0)}
+    runs = [
+        record(method, 0, {"class": {"accuracy": both[place]}}, dataset=transfer)
+        for method, both in scores.items()
+        for place, transfer in enumerate(("A-W", "C-D"))
+    ]
+    lines = list(program.tables(runs, "none"))
+    assert "| transfer | none | mmd λ=0.1 | mmd λ=1 | mmd λ=10 | mmd, its best λ |" in lines
+    assert (
+        "| A-W | 80.0 | 81.0 | 83.0 | 70.0 | 83.0 |" in lines and "| C-D | 80.0 | 85.0 | 84.0 | 82.0 | 85.0 |" in lines
+    )

@@ -62,6 +62,20 @@ def test_seeds_are_paired_where_the_table_has_them(tmp_path: Path) -> None:
     assert together.half == pytest.approx(paired([1.0, 1.0, 1.1]).half) and together.half < apart.half / 5
 
 
+def test_a_method_beside_the_mean_of_several_others(tmp_path: Path) -> None:
+    rows = {
+        "a_leaderboard.csv": [["method", "average"], ["x", "2.00"], ["y", "1.00"], ["z", "3.00"]],
+        "a_seeds.csv": [["method by seed", "0", "1"], ["x", "2.0", "5.0"], ["y", "1.0", "2.0"], ["z", "2.0", "4.0"]],
+    }
+    for name, table in rows.items():
+        with (tmp_path / name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(table)
+    comparison = Comparison(
+        section="", source="", table="a_leaderboard.csv", method="x", other="mean of the others", others=["y", "z"]
+    )
+    assert difference(comparison, tmp_path).mean == pytest.approx((0.5 + 2.0) / 2)
+
+
 def test_a_comparison_without_a_row_is_refused() -> None:
     comparison = Comparison(section="AAMTRL", source="figure 99", table="", method="a", other="b")
     with pytest.raises(ValueError, match="comparisons without exactly one row: figure 99"):

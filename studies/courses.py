@@ -1,0 +1,132 @@
+"""What figures draw over epochs or numbers of tasks, as tables under results/tables.
+
+*By epoch*: a quantity of each method, the mean over seeds. *Over the course*: its mean over epochs, how far it moved in
+all (the sum of its steps, up and down), and its last value, means over seeds with half the 95 % interval.
+*By number of tasks*: the errors of methods beside those of single-task models of the same seed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from mtlscale.records import Epoch, RunRecord
+from mtlscale.report.stats.statistics import half_width
+
+
+def _loss_variance(epoch: Epoch) -> float:
+    """Return the variance over tasks (1/T) of the training losses."""
+    return float(np.var(list(epoch.train_loss.values())))
+
+
+def _weight_spread(epoch: Epoch) -> float:
+    """Return the standard deviation over tasks (1/T) of the weights, as a share of their mean."""
+    weights = np.array(list(epoch.weights.values()))
+    return float(weights.std() / weights.mean()) if weights.size and weights.mean() > 0 else np.nan
+
+
+Quantity = Callable[[Epoch], float]
+_RELATEDNESS: dict[str, Quantity] = {
+    "mean relatedness": lambda epoch: epoch.traces.get("R_mean", np.nan),
+    "variance of the relatedness over tasks": lambda epoch: epoch.traces.get("R_var", np.nan),
+}
+# Experiment -> what its figures draw by epoch.
+DRAWN: dict[str, dict[str, Quantity]] = {
+    "aamtrl_newsgroups": _RELATEDNESS,
+    "aamtrl_amazon": _RELATEDNESS,
+    "getmtl_traces_newsgroups": {
+        "variance of the training losses over tasks": _loss_variance,
+        "spread of the task weights (deviation over tasks by mean)": _weight_spread,
+    },
+}
+
+
+def by_epoch(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield two tables for each data set and quantity that the experiment's figures draw."""
+    quantities = DRAWN.get(records[0].experiment, {}) if records else {}
+    done = [record for record in records if record.status == "finished"]
+    for dataset in dict.fromkeys(record.dataset for record in done):
+        for title, quantity in quantities.items():
+            values = pd.DataFrame(
+                [
+                    (record.method, record.seed, number, quantity(epoch))
+                    for record in done
+                    if record.dataset == dataset
+                    for number, epoch in enumerate(record.epochs, 1)
+                ],
+                columns=["method", "seed", "epoch", "value"],
+            ).dropna()
+            if len(values):
+                yield from _course(f"{dataset}, {title}", values)
+
+
+def _course(title: str, values: pd.DataFrame) -> Iterator[str]:
+    """Yield the tables of one quantity: its columns are method, seed, epoch and value."""
+    wide = values.pivot_table(index=["method", "seed"], columns="epoch", values="value", sort=False)
+    means = wide.groupby(level="method", sort=False).mean()
+    yield f"### {title}, by epoch\n"
+    yield f"| method by epoch | {' | '.join(map(str, means.columns))} |\n| --- |{' ---: |' * means.shape[1]}"
+    for method, row in means.iterrows():
+        yield f"| {method} | {' | '.join(f'{value:.4f}' for value in row)} |"
+    yield ""
+
+    over = pd.DataFrame(
+        {
+            "mean over epochs": wide.mean(axis=1),
+            "moved in all": wide.diff(axis=1).abs().sum(axis=1),
+            "end": wide.iloc[:, -1],
+        }
+    )
+    yield f"### {title}, over the course\n"
+    yield f"| method | {' | '.join(map(str, over.columns))} |\n| --- |{' ---: |' * over.shape[1]}"
+    for method, seeds in over.groupby(level="method", sort=False):
+        yield f"| {method} | {' | '.join(_cell(seeds[column].to_numpy(), 4) for column in over)} |"
+    yield ""
+
+
+def _cell(values: np.ndarray, digits: int) -> str:
+    """Return mean ± half the 95 % interval of values, one of each seed."""
+    half = float(half_width(np.std(values, ddof=1), len(values))) if len(values) > 1 else np.nan
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if np.isnan(half) else f"{mean} ± {half:.{digits}f}"
+
+
+def by_number_of_tasks(records: Sequence[RunRecord], baseline: str) -> Iterator[str]:
+    """Yield tables over data sets that are named `2 tasks`, `4 tasks`, …; none where they are not.
+
+    The first has the mean error as a share of the baseline's of the same seed, in percent; the second that of the task
+    that is in every set. Their last column is the largest set less the smallest.
+    """
+    done = [record for record in records if record.status == "finished"]
+    sets = list(dict.fromkeys(record.dataset for record in done))
+    if len(sets) < 2 or not all(re.fullmatch(r"\d+ tasks", name) for name in sets):
+        return
+
+    tested = {record.dataset: list(record.main_metrics) for record in done}
+    first = next(task for task in tested[sets[0]] if all(task in tasks for tasks in tested.values()))
+    for title, tasks in (
+        ("mean of all tasks", tested),
+        (f"`{first}`, which is in every set", {dataset: [first] for dataset in sets}),
+    ):
+        errors = pd.DataFrame(
+            [(run.method, run.seed, run.dataset, _error(run, tasks[run.dataset])) for run in done],
+            columns=["method", "seed", "dataset", "error"],
+        ).pivot_table(index=["method", "seed"], columns="dataset", values="error")[sets]
+        shares = 100.0 * errors / errors.loc[baseline].reindex(errors.index, level="seed")
+        shares = shares.drop(index=baseline, level="method").dropna()
+        change = f"{sets[-1]} − {sets[0]}"
+        shares[change] = shares[sets[-1]] - shares[sets[0]]
+        yield f"Error, {title}, as a share of {baseline}'s of the same seed, in percent:\n"
+        yield f"| method by number of tasks | {' | '.join(map(str, shares.columns))} |\n| --- |{' ---: |' * shares.shape[1]}"
+        for method, seeds in shares.groupby(level="method", sort=False):
+            yield f"| {method} | {' | '.join(_cell(seeds[column].to_numpy(), 1) for column in shares)} |"
+        yield ""
+
+
+def _error(run: RunRecord, tasks: Sequence[str]) -> float:
+    """Return the mean error on test of some tasks, in percent of their samples."""
+    test = run.metrics["test"]
+    return float(np.mean([100.0 - test[task][run.main_metrics[task]] for task in tasks]))

@@ -1,0 +1,80 @@
+"""`studies/courses.py`: quantities by epoch, and errors by the number of tasks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtlscale.records import RunRecord
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
+import courses
+from result_tables import cut
+
+Record = Callable[..., RunRecord]
+
+
+def test_a_quantity_by_epoch_and_over_its_course(record: Record) -> None:
+    """Epoch e has mean relatedness 1 - 1 / e: 0, 1/2, 2/3."""
+    runs = [record("aamtrl", seed, {"a": {"accuracy": 90.0}}, experiment="aamtrl_newsgroups") for seed in range(3)]
+    lines = list(courses.by_epoch(runs))
+    assert "### digits, mean relatedness, by epoch\n" in lines and not any("variance" in line for line in lines)
+    assert "| aamtrl | 0.0000 | 0.5000 | 0.6667 |" in lines
+    assert "| aamtrl | 0.3889 ± 0.0000 | 0.6667 ± 0.0000 | 0.6667 ± 0.0000 |" in lines
+    assert [table.name for table in cut("\n".join(lines))] == [
+        "digits_mean_relatedness_by_epoch",
+        "digits_mean_relatedness_over_the_course",
+    ]
+    assert not list(courses.by_epoch([record("aamtrl", 0, {"a": {"accuracy": 90.0}}, experiment="other")]))
+
+
+def test_a_fall_and_a_rise_both_move(record: Record) -> None:
+    run = record("aamtrl", 0, {"a": {"accuracy": 90.0}}, experiment="aamtrl_newsgroups")
+    epochs = [
+        epoch.model_copy(update={"traces": {"R_mean": value}})
+        for epoch, value in zip(run.epochs, (0.9, 0.4, 0.8), strict=True)
+    ]
+    assert "| aamtrl | 0.7000 | 0.9000 | 0.8000 |" in courses.by_epoch([run.model_copy(update={"epochs": epochs})])
+
+
+def test_losses_and_weights_of_the_tasks(record: Record) -> None:
+    """Epoch e has losses 1/e and 2/e: variance 1/4 e²; seed 1's weights are 1/2 ∓ 1/2e."""
+    test = {"a": {"accuracy": 90.0}, "b": {"accuracy": 80.0}}
+    run = record("getmtl", 1, test, experiment="getmtl_traces_newsgroups")
+    lines = list(courses.by_epoch([run]))
+    assert "| getmtl | 0.2500 | 0.0625 | 0.0278 |" in lines
+    weights = [list(epoch.weights.values()) for epoch in run.epochs]
+    spreads = [abs(b - a) / (a + b) for a, b in weights]
+    assert f"| getmtl | {' | '.join(f'{spread:.4f}' for spread in spreads)} |" in lines
+
+
+def test_errors_beside_single_tasks_by_their_number(record: Record) -> None:
+    scores = {  # of apparel, of the second task: errors of 10 and 20 for single tasks
+        ("2 tasks", "stl"): (90.0, 80.0),
+        ("2 tasks", "aamtrl"): (95.0, 80.0),
+        ("4 tasks", "stl"): (90.0, 80.0),
+        ("4 tasks", "aamtrl"): (80.0, 90.0),
+    }
+    runs = [
+        record(method, seed, {"apparel": {"accuracy": a + seed}, "books": {"accuracy": b - seed}}, dataset=dataset)
+        for (dataset, method), (a, b) in scores.items()
+        for seed in range(3)
+    ]
+    lines = list(courses.by_number_of_tasks(runs, "stl"))
+    assert (
+        "| method by number of tasks | 2 tasks | 4 tasks | 4 tasks − 2 tasks |\n| --- | ---: | ---: | ---: |" in lines
+    )
+    assert "| aamtrl | 83.3 ± 0.0 | 100.0 ± 0.0 | 16.7 ± 0.0 |" in lines
+    apparel = [(100 * (5 - seed) / (10 - seed), 100 * (20 - seed) / (10 - seed)) for seed in range(3)]
+    row = next(line for line in reversed(lines) if line.startswith("| aamtrl |"))
+    for column in (0, 1):
+        assert f"{sum(pair[column] for pair in apparel) / 3:.1f} ± " in row
+
+
+@pytest.mark.parametrize("names", [("digits",), ("a", "b"), ("2 tasks",)])
+def test_other_data_sets_have_no_number_of_tasks(record: Record, names: tuple[str, ...]) -> None:
+    runs = [record("stl", 0, {"a": {"accuracy": 90.0}}, dataset=name) for name in names]
+    assert not list(courses.by_number_of_tasks(runs, "stl"))
