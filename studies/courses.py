@@ -120,7 +120,8 @@ def by_number_of_tasks(records: Sequence[RunRecord], baseline: str) -> Iterator[
         change = f"{sets[-1]} − {sets[0]}"
         shares[change] = shares[sets[-1]] - shares[sets[0]]
         yield f"Error, {title}, as a share of {baseline}'s of the same seed, in percent:\n"
-        yield f"| method by number of tasks | {' | '.join(map(str, shares.columns))} |\n| --- |{' ---: |' * shares.shape[1]}"
+        yield f"| method by number of tasks | {' | '.join(map(str, shares.columns))} |"
+        yield f"| --- |{' ---: |' * shares.shape[1]}"
         for method, seeds in shares.groupby(level="method", sort=False):
             yield f"| {method} | {' | '.join(_cell(seeds[column].to_numpy(), 1) for column in shares)} |"
         yield ""
