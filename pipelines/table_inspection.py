@@ -137,7 +137,9 @@ def inspect_table(source: Path, targets: Sequence[str], options: Mapping[str, An
     if molecules:
         bad = pipeline.input_columns.bad_molecules(table)
         read.problems += [(rows[row], problem) for row, problem in bad.items()]
-        reasons |= _beside_molecules(table, [name for name in candidates if name not in (molecules, *reasons)])
+        for name in [name for name in candidates if name not in (molecules, *reasons)]:
+            reason = row_names(name, table[name])
+            reasons[name] = f"seems to name the rows: {reason}" if reason else BESIDE_MOLECULES
     else:
         reasons = _reasons_to_leave_out(table, candidates, labels, train, questions)
     chosen = [name for name in pipeline.features or candidates if name not in reasons or name in pipeline.features]
@@ -303,12 +305,6 @@ def _reasons_to_leave_out(
     for name, earlier in duplicates({n: column for n, column in remaining.items() if n not in reasons}).items():
         reasons[name] = f"the same as {earlier!r}"
     return reasons
-
-
-def _beside_molecules(table: pa.Table, names: Sequence[str]) -> dict[str, str]:
-    """Return column -> the reason why it is no input beside molecules."""
-    rows = {name: row_names(name, table[name]) for name in names}
-    return {name: f"seems to name the rows: {reason}" if reason else BESIDE_MOLECULES for name, reason in rows.items()}
 
 
 def _column(

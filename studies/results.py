@@ -56,6 +56,12 @@ PROGRAMS = {
         "Where a source of the same, a disjoint or a rotated covariance helps and hurts: target size, noise, width and "
         "steps, the chosen settings on other draws, and the settings as printed.",
     ),
+    "features_of_domains": (
+        "mtlscale run office_caltech10_cpu --set tracking.models=true \\\n"
+        '  --only "source only" --only "PC λ=1" --only AASPC\n'
+        "python studies/features.py office_caltech10_cpu --home outputs",
+        "Figure 4.6 of AASPC (Yue's thesis): do features of source and target mix, and does a target lie by its class?",
+    ),
     **{f"theory_{name}": (f"python studies/theory.py {name}", case.question) for name, case in theory.CASES.items()},
 }
 

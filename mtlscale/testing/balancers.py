@@ -88,7 +88,11 @@ def balancer_checks(
     Raises:
         UserError: If a check that is left out does not exist, or training data are needed before the first step.
     """
-    built: Balancer = build("balancers", balancer) if isinstance(balancer, str) else _instance(balancer)
+    built: Balancer
+    if isinstance(balancer, str):
+        built = build("balancers", balancer)
+    else:
+        built = balancer() if isinstance(balancer, type) else balancer
     if hasattr(built, "from_data"):
         raise UserError(f"{built.name} makes its weights of training data; the checks have none")
     for name in leave_out:
@@ -98,10 +102,6 @@ def balancer_checks(
     subject = _TestedBalancer(built, tuple(sizes), bound)
     concerned = [name for name in _CHECKS if name not in leave_out and _concerns(name, subject)]
     return [Check(name, lambda test=_CHECKS[name]: test(subject)) for name in concerned]  # type: ignore[misc]
-
-
-def _instance(balancer: Balancer | type[Balancer]) -> Balancer:
-    return balancer() if isinstance(balancer, type) else balancer
 
 
 def _concerns(name: str, subject: _TestedBalancer) -> bool:

@@ -79,12 +79,9 @@ class Tracker(RunSink):
         self._thread = threading.Thread(target=self._write_until_closed, name="mlflow-writer", daemon=True)
         self._thread.start()
         if database_file(self._writer.uri) is None:
-            self._refuse_early()
-
-    def _refuse_early(self) -> None:
-        """Raise `UserError` if a server or database refuses at once; one that says nothing holds nobody up."""
-        with in_one_line(self._writer.uri, "cannot be written"), contextlib.suppress(TimeoutError):
-            self._connected.result(CONNECT_SECONDS)
+            # A server or database that refuses does so at once; one that says nothing holds nobody up.
+            with in_one_line(self._writer.uri, "cannot be written"), contextlib.suppress(TimeoutError):
+                self._connected.result(CONNECT_SECONDS)
 
     @property
     def left(self) -> int:

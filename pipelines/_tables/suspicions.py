@@ -49,7 +49,8 @@ def near_predictors(
             share = explained(column.take(rows), target.values[rows])
             if share > _NEARLY:
                 measure = "r² " if target.kind == "regression" else "share of its rows "
-                near[name] = f"target {target.column!r} ({measure}{_below_one(share)})"
+                below_one = f"{min(share, 0.9999):.4f}".rstrip("0")
+                near[name] = f"target {target.column!r} ({measure}{below_one})"
     return near
 
 
@@ -104,10 +105,6 @@ def _guessed_rows(column: pa.ChunkedArray, labels: np.ndarray) -> float:
     table = np.zeros((int(positions.max()) + 1, len(classes)), int)
     np.add.at(table, (positions, codes), 1)
     return float(table.max(1).sum() / len(codes))
-
-
-def _below_one(share: float) -> str:
-    return f"{min(share, 0.9999):.4f}".rstrip("0")
 
 
 def _gives_away(column: pa.ChunkedArray, target: Target, labels: np.ndarray) -> bool:

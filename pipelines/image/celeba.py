@@ -87,7 +87,10 @@ class Celeba(ImagePipeline):
             root, (header, faces, notes) = store.root, self._faces(store, problems)
 
         attributes = NINE if self.attributes == "nine" else tuple(header)
-        positions = [_attribute_position(header, name) for name in attributes]
+        for name in attributes:
+            if name not in header:
+                raise UserError(f"celeba: {ATTRIBUTES} has no attribute {name}; fetch it again")
+        positions = [header.index(name) for name in attributes]
 
         rows = [{"id": face.id, "split": face.split, "image": face.location} for face in faces]
         index = index_table(rows, ["image"])
@@ -242,12 +245,6 @@ def _attribute_columns(hub: HubFolder, split: str) -> list[str]:
     if not names:
         raise UserError(f"celeba: {hub.root} has no column of an attribute; it has {', '.join(hub.names(split))}")
     return names
-
-
-def _attribute_position(header: list[str], name: str) -> int:
-    if name not in header:
-        raise UserError(f"celeba: {ATTRIBUTES} has no attribute {name}; fetch it again")
-    return header.index(name)
 
 
 def _labels(line: str | None, count: int) -> list[int] | str:

@@ -13,6 +13,7 @@ from mtlscale.config import knob
 from mtlscale.data.tables.raw_files import Problems
 from pipelines._tables.named_table import PART, NamedTable, check_texts, parts_of, read_columns, yes_or_no
 
+DEGREES = ("Bachelors", "Masters", "Doctorate", "Prof school")  # beginnings of their names
 COLUMNS = (
     "age", "class_of_worker", "industry_code", "occupation_code", "education", "wage_per_hour", "enrolled", "marital",
     "industry", "occupation", "race", "hispanic_origin", "sex", "union", "unemployment_reason", "employment",
@@ -59,10 +60,11 @@ class CensusIncome(NamedTable):
         table = pa.concat_tables(tables, promote_options="permissive")
 
         check_texts(self.name, table, ("income", "marital", "education"))
+        degrees = [name for name in pc.unique(table["education"]).to_pylist() if name.startswith(DEGREES)]
         answers = {
             "income": yes_or_no(pc.starts_with(table["income"], "50000")),
             "never_married": yes_or_no(pc.equal(table["marital"], "Never married")),
-            "degree": yes_or_no(pc.is_in(table["education"], pa.array(_degrees(table["education"]), pa.string()))),
+            "degree": yes_or_no(pc.is_in(table["education"], pa.array(degrees, pa.string()))),
         }
         targets = ("income",) if self.pair == "income" else ("education", "income")
         table = table.drop_columns([*targets, "marital", "instance_weight"])
@@ -70,8 +72,3 @@ class CensusIncome(NamedTable):
             if column != "degree" or self.pair == "education":
                 table = table.append_column(column, values)
         return table, {"parts": sorted(path.name for path in parts.values())}
-
-
-def _degrees(education: pa.ChunkedArray) -> list[str]:
-    beginnings = ("Bachelors", "Masters", "Doctorate", "Prof school")
-    return [name for name in pc.unique(education).to_pylist() if name.startswith(beginnings)]

@@ -14,7 +14,6 @@ from mtlscale.config import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from mtlscale.execution.preparing.inspection import SourceReport
 
@@ -84,11 +83,16 @@ def inspect(
 
 
 def _print_report(console: Console, report: SourceReport, name: str) -> None:
+    from rich.text import Text
+
     # Targets first, then what was left out: a wide table has hundreds of inputs.
     order = {"target": 0, "left out": 1, "input": 3}
     columns = sorted(report.columns, key=lambda column: order.get(column.role, 2))
     rows = [
-        (_styled(column.role), column.name, column.kind, f"{column.distinct:,}", column.empty or "", column.reason)
+        (
+            Text(column.role, _STYLES.get(column.role, "")),
+            *(column.name, column.kind, f"{column.distinct:,}", column.empty or "", column.reason),
+        )
         for column in columns[:_MOST_SHOWN]
     ]
     title = f"{name}: {report.rows:,} samples, as data set {report.dataset}"
@@ -102,9 +106,3 @@ def _print_report(console: Console, report: SourceReport, name: str) -> None:
         console.print(f"splits: {sizes}", highlight=False)
     for warning in report.warnings:
         console.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False, markup=False)
-
-
-def _styled(role: str) -> Text:
-    from rich.text import Text
-
-    return Text(role, _STYLES.get(role, ""))

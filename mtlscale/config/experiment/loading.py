@@ -168,14 +168,11 @@ def _origin_of(file: Path, root: Any, overrides: tuple[str, ...], location: tupl
             return f"--set {override}"
 
     _, default_root = read_defaults(file)
-    if location and default_root is not None and str(location[0]) not in _keys_of(root):
+    written_keys = {key.value for key, _ in getattr(root, "value", ())}
+    if location and default_root is not None and str(location[0]) not in written_keys:
         file, root = defaults_file(file) or file, default_root
     line = line_of(root, location)
     return f"{file}:{line}" if line else str(file)
-
-
-def _keys_of(root: Any) -> set[str]:
-    return {key.value for key, _ in getattr(root, "value", ())}
 
 
 def _with_source(dataset: DatasetSpec, folder: Path) -> DatasetSpec:

@@ -76,7 +76,8 @@ def _simple(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if types.is_float16(kind):
         return column.cast(pa.float32())
     if types.is_decimal(kind):
-        return _undecimal(column, kind)
+        is_whole = kind.scale == 0 and kind.precision <= _DIGITS  # by its type, and fits
+        return column.cast(pa.int64() if is_whole else pa.float64())
     if types.is_duration(kind):
         return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), _PER_SECOND[kind.unit])
     if types.is_time(kind):
@@ -96,11 +97,6 @@ def _simple(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if types.is_list_view(kind) or types.is_large_list_view(kind) or types.is_fixed_size_list(kind):
         return pa.chunked_array([column.to_pylist()], pa.list_(kind.value_type))
     return column
-
-
-def _undecimal(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return decimals as whole numbers where they are some by their type and fit, else as floats."""
-    return column.cast(pa.int64() if kind.scale == 0 and kind.precision <= _DIGITS else pa.float64())
 
 
 def _decoded(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

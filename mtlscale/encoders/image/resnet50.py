@@ -41,13 +41,9 @@ class ResNet50(Encoder):
 
         module = ResNetModule(suite, 50, self.width, "imagenet", weights=self.weights)
         if self.bottleneck:
-            module.stages.append(_bottleneck(module.features, self.bottleneck, self.dropout))
+            layer = nn.Conv2d(module.features, self.bottleneck, 1, bias=False)
+            stage = [nn.AdaptiveAvgPool2d(1), layer, BatchNorm2d(self.bottleneck), nn.ReLU(), Dropout(self.dropout)]
+            module.stages.append(nn.Sequential(*stage))
             module.features, module.widths = self.bottleneck, (*module.widths, self.bottleneck)
 
         return module
-
-
-def _bottleneck(inputs: int, outputs: int, dropout: float) -> nn.Module:
-    """Build the bottleneck stage: [B, inputs, h, w] -> [B, outputs, 1, 1]."""
-    layer = nn.Conv2d(inputs, outputs, 1, bias=False)
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), layer, BatchNorm2d(outputs), nn.ReLU(), Dropout(dropout))

@@ -24,15 +24,12 @@ _KEEP_BYTES = 2**31 - 1  # bytes; the largest number mallopt takes
 
 def sources(plugins: Iterable[str]) -> list[Plugin]:
     """Return plugins as they travel to workers, whose machines may not have the files."""
-    files = {plugin: {Path(plugin).name: Path(plugin), **_helpers(Path(plugin))} for plugin in plugins}
-    return [
-        (plugin, {name: file.read_text(encoding="utf-8") for name, file in files_beside.items()})
-        for plugin, files_beside in files.items()
-    ]
-
-
-def _helpers(plugin: Path) -> dict[str, Path]:
-    return helper_files(plugin, plugin.read_bytes())
+    travelling: list[Plugin] = []
+    for plugin in plugins:
+        path = Path(plugin)
+        files = {path.name: path, **helper_files(path, path.read_bytes())}
+        travelling.append((plugin, {name: file.read_text(encoding="utf-8") for name, file in files.items()}))
+    return travelling
 
 
 def setup(threads: int, plugins: Sequence[Plugin]) -> None:
@@ -43,16 +40,13 @@ def setup(threads: int, plugins: Sequence[Plugin]) -> None:
     torch.set_num_threads(max(1, threads))
     for name, texts in plugins:
         path = Path(name)
-        if not all(_has(path.parent / file, text) for file, text in texts.items()):
+        present = {file: path.parent / file for file in texts if (path.parent / file).is_file()}
+        if {file: at.read_text(encoding="utf-8") for file, at in present.items()} != texts:
             path = Path(tempfile.mkdtemp(prefix=temp_files.prefix("plugin"))) / path.name
             for file, text in texts.items():
                 (path.parent / file).parent.mkdir(parents=True, exist_ok=True)
                 (path.parent / file).write_text(text, encoding="utf-8")
         load_plugin(path)
-
-
-def _has(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_text(encoding="utf-8") == text
 
 
 def keep_freed_memory() -> bool:

@@ -8,7 +8,7 @@ these maps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -260,7 +260,8 @@ class MixedCell(nn.Module):
             weights = weights * edges[:, None]
 
         node_inputs: list[list[Tensor]] = [[] for _ in range(NODES)]
-        for leaving in self._leaving():
+        for leaving in self.leaving:
+            assert isinstance(leaving, LeavingStates)
             maps = [states[state] for state in leaving.states]
             inputs = [state_maps[:, : self.mixed] for state_maps in maps] if self.part > 1 else maps
             skips = inputs if thinned is None else [thinned(state_maps) for state_maps in inputs]
@@ -270,11 +271,6 @@ class MixedCell(nn.Module):
                 states.append(self._node(len(states) - 2, node_inputs, states, edges))
 
         return torch.cat(states[2:], 1)
-
-    def _leaving(self) -> Iterator[LeavingStates]:
-        for module in self.leaving:
-            assert isinstance(module, LeavingStates)
-            yield module
 
     def _node(
         self, node: int, got: Sequence[Sequence[Tensor]], states: Sequence[Tensor], edges: Tensor | None

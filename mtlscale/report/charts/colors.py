@@ -49,7 +49,10 @@ def line_styles(names: Sequence[str], baseline: str | None = None) -> dict[str, 
     96 names differ in colour and marker. The baseline is grey and takes no position.
     """
     coloured = [name for name in dict.fromkeys(names) if name != baseline]
-    look_of = {name: _line_style(position) for position, name in enumerate(coloured)}
+    look_of = {}
+    for position, name in enumerate(coloured):
+        shape, color = position // HUES, COLORS[position % len(COLORS)]
+        look_of[name] = LineStyle(color, _SYMBOLS[shape % len(_SYMBOLS)], _DASHES[shape % len(_DASHES)])
     return look_of if baseline is None else {**look_of, baseline: LineStyle(GREY)}
 
 
@@ -70,8 +73,3 @@ def ramp(colors: Sequence[str], shares: ArrayLike) -> NDArray[np.uint8]:
     at = np.asarray(shares, dtype=float).clip(0, 1) * (len(colors) - 1)
     channels = [np.interp(at, np.arange(len(colors)), steps[:, channel]) for channel in range(3)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
-
-
-def _line_style(position: int) -> LineStyle:
-    shape = position // HUES
-    return LineStyle(COLORS[position % len(COLORS)], _SYMBOLS[shape % len(_SYMBOLS)], _DASHES[shape % len(_DASHES)])

@@ -42,7 +42,10 @@ def html(sections: Sequence[ReportSection], name: str, methods: Sequence[str], d
 
     open_figures = OPEN_FIGURES if len(by_dataset) <= FEW_DATASETS else 0
     of_datasets = [_of_dataset(parts, number, open_figures) for number, parts in enumerate(by_dataset.values())]
-    studies = [_study(section, number) for number, section in enumerate(others, len(of_datasets))]
+    studies = [
+        {"id": f"data-{n}", "section": section, "drawings": drawings(f"figure-{n}", section.charts, wide=True)}
+        for n, section in enumerate(others, len(of_datasets))
+    ]
     overall = next(map(_overall, by_key[OVERALL]), None)
 
     return rendered(
@@ -94,11 +97,6 @@ def _of_dataset(parts: Sequence[ReportSection], number: int, open_figures: int) 
         "measured": [(title, split(whole, block, caption)) for title, caption, block in by_title],
         "others": list(others.items()),
     }
-
-
-def _study(section: ReportSection, number: int) -> dict[str, Any]:
-    drawn = drawings(f"figure-{number}", section.charts, wide=True)
-    return {"id": f"data-{number}", "section": section, "drawings": drawn}
 
 
 def _overall(section: ReportSection) -> dict[str, Any]:

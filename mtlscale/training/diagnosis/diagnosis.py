@@ -64,7 +64,8 @@ def diagnose(
         raise UserError(f"{suite.name} has one task: nothing to compare")
 
     encoder = encoder or _default(data)
-    steps = _steps_of_part(data, samples, batch_size)
+    largest_task = max(data.manifest.counts[task.name].get("train", 0) for task in suite.tasks)
+    steps = -(-max(STEPS, -(-min(samples, largest_task) // batch_size)) // PARTS)  # of a part
     networks = networks_of(suite)
     trainers = (
         Trainer(run_of(data, encoder, name or suite.name, steps, batch_size, lr, network_seed), data)
@@ -98,12 +99,6 @@ def diagnose(
         left_out=left_out,
         seconds=time.perf_counter() - started,
     )
-
-
-def _steps_of_part(data: PreparedData, samples: int, batch_size: int) -> int:
-    sizes = data.manifest.counts
-    largest = max(sizes[task.name].get("train", 0) for task in data.suite.tasks)
-    return -(-max(STEPS, -(-min(samples, largest) // batch_size)) // PARTS)
 
 
 def _sample_matrices(suite: TaskSuite, taken: dict[str, Samples], left_out: dict[str, str]) -> dict[str, Matrix]:

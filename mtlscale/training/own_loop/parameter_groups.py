@@ -52,7 +52,11 @@ class ParameterGroups:
         everything = [*trainable, *(p for group in own for p in group)]
         if not everything:
             raise UserError("there is no parameter that requires gradients in shared and heads; give the network's")
-        _check_devices(everything)
+        devices = list(dict.fromkeys(str(parameter.device) for parameter in everything))
+        if len(devices) > 1:
+            raise UserError(
+                f"the parameters lie on {' and '.join(devices)}; balancers multiply gradients on one device"
+            )
 
         index_of = {id(p): index for index, p in enumerate(trainable)}
         decided = [[index_of[id(p)] for p in module if p.requires_grad] for module in modules]
@@ -155,12 +159,6 @@ def _check_kind(parameter: nn.Parameter, place: str) -> None:
         kind = f"of the type {str(parameter.dtype).removeprefix('torch.')}, in which there is no arithmetic"
     if kind is not None:
         raise UserError(f"{place} is {kind}; give dense floating-point parameters on one device")
-
-
-def _check_devices(parameters: Sequence[nn.Parameter]) -> None:
-    devices = list(dict.fromkeys(str(parameter.device) for parameter in parameters))
-    if len(devices) > 1:
-        raise UserError(f"the parameters lie on {' and '.join(devices)}; balancers multiply gradients on one device")
 
 
 def _shape(parameter: nn.Parameter) -> str:
