@@ -479,12 +479,11 @@ def test_a_parameter_in_two_groups_is_named() -> None:
 
 
 def test_balancers_need_torch_and_numpy_alone() -> None:
-    """Nothing of the runner is imported with them, and they are there at once."""
+    """Nothing of the runner is imported with them."""
     code = (
-        "import sys, time, numpy, torch\nbefore = set(sys.modules)\nstarted = time.process_time()\n"
-        "import mtlscale.balancing\nseconds = time.process_time() - started\n"
+        "import sys, numpy, torch\nbefore = set(sys.modules)\nimport mtlscale.balancing\n"
         "packages = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
-        "assert seconds <= 1, seconds\nassert packages <= {'mtlscale'} | set(sys.stdlib_module_names), packages\n"
+        "assert packages <= {'mtlscale'} | set(sys.stdlib_module_names), packages\n"
         "import mtlscale\nmtlscale.TaskBalancer('mgda', shared=torch.nn.Linear(2, 2), tasks=2)\n"
         "heavy = {'ray', 'mlflow', 'pyarrow', 'pandas', 'pydantic', 'torchvision', 'sklearn'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
