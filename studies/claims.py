@@ -135,7 +135,10 @@ def difference(comparison: Comparison, tables: Path = TABLES) -> Difference:
     path = tables / comparison.table
     with path.open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    if comparison.rows:
+    if next(iter(rows[0])) == "method by seed":
+        of_seeds = {name(row): list(row.values())[1:] for row in rows}
+        found = _by_seed(comparison, of_seeds)
+    elif comparison.rows:
         found = paired([number(row[comparison.method]) - number(row[comparison.other]) for row in rows])
     else:
         cells = {name(row, len(comparison.method.split(", "))): row for row in reversed(rows)}
@@ -149,13 +152,18 @@ def difference(comparison: Comparison, tables: Path = TABLES) -> Difference:
         elif comparison.column == "average" and by_seed.is_file() and by_seed != path:
             with by_seed.open(encoding="utf-8") as lines:
                 seeds = {name(row): list(row.values())[1:] for row in csv.DictReader(lines)}
-            taken = [seeds[method] for method in (comparison.method, *(comparison.others or [comparison.other]))]
-            complete = [list(map(number, of_seed)) for of_seed in zip(*taken, strict=True) if "–" not in of_seed]
-            found = paired([mine - fmean(others) for mine, *others in complete])
+            found = _by_seed(comparison, seeds)
         else:
             other = mean_and_half(cells[comparison.other][column])
             found = independent(mean_and_half(mine), other, comparison.seeds)
     return replace(found, mean=-found.mean) if comparison.lower else found
+
+
+def _by_seed(comparison: Comparison, seeds: Mapping[str, Sequence[str]]) -> Difference:
+    """Return the difference of pairs of a seed, of the seeds that all compared methods have."""
+    taken = [seeds[method] for method in (comparison.method, *(comparison.others or [comparison.other]))]
+    complete = [list(map(number, of_seed)) for of_seed in zip(*taken, strict=True) if "–" not in of_seed]
+    return paired([mine - fmean(others) for mine, *others in complete])
 
 
 def signed(value: float) -> str:

@@ -1,53 +1,59 @@
 """What figures draw over epochs or numbers of tasks, as tables under results/tables.
 
-*By epoch*: a quantity of each method, the mean over seeds. *Over the course*: its mean over epochs, how far it moved in
-all (the sum of its steps, up and down), and its last value, means over seeds with half the 95 % interval.
+*By epoch*: a quantity of each method, the mean over seeds. *By seed*: its mean over epochs, and how far it moved in
+all, which is the sum of its steps, up and down. Methods without epochs are left out.
 *By number of tasks*: the errors of methods beside those of single-task models of the same seed.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from mtlscale.records import Epoch, RunRecord
 from mtlscale.report.stats.statistics import half_width
 
 
 def _loss_variance(epoch: Epoch) -> float:
-    """Return the variance over tasks (1/T) of the training losses."""
-    return float(np.var(list(epoch.train_loss.values())))
+    """Return the variance over tasks (1/T) of the training losses, times 10⁴."""
+    return 1e4 * float(np.var(list(epoch.train_loss.values())))
 
 
 def _weight_spread(epoch: Epoch) -> float:
-    """Return the standard deviation over tasks (1/T) of the weights, as a share of their mean."""
+    """Return the standard deviation over tasks (1/T) of the weights, in percent of their mean."""
     weights = np.array(list(epoch.weights.values()))
-    return float(weights.std() / weights.mean()) if weights.size and weights.mean() > 0 else np.nan
+    return 100.0 * float(weights.std() / weights.mean()) if weights.size and weights.mean() > 0 else np.nan
+
+
+def _relatedness(epoch: Epoch) -> float:
+    """Return the mean over pairs of tasks of R, in percent."""
+    return 100.0 * float(epoch.traces.get("R_mean", np.nan))
+
+
+def _relatedness_spread(epoch: Epoch) -> float:
+    """Return the standard deviation over tasks (1/T) of the mean R with the others, in percent."""
+    return 100.0 * math.sqrt(epoch.traces.get("R_var", np.nan))
 
 
 Quantity = Callable[[Epoch], float]
-_RELATEDNESS: dict[str, Quantity] = {
-    "mean relatedness": lambda epoch: epoch.traces.get("R_mean", np.nan),
-    "variance of the relatedness over tasks": lambda epoch: epoch.traces.get("R_var", np.nan),
-}
+_OF_RELATEDNESS: dict[str, Quantity] = {"relatedness": _relatedness, "spread of relatedness": _relatedness_spread}
 # Experiment -> what its figures draw by epoch.
 DRAWN: dict[str, dict[str, Quantity]] = {
-    "aamtrl_newsgroups": _RELATEDNESS,
-    "aamtrl_amazon": _RELATEDNESS,
-    "getmtl_traces_newsgroups": {
-        "variance of the training losses over tasks": _loss_variance,
-        "spread of the task weights (deviation over tasks by mean)": _weight_spread,
-    },
+    "aamtrl_newsgroups": _OF_RELATEDNESS,
+    "aamtrl_amazon": _OF_RELATEDNESS,
+    "getmtl_traces_newsgroups": {"variance of losses": _loss_variance, "spread of weights": _weight_spread},
 }
 
 
 def by_epoch(records: Sequence[RunRecord]) -> Iterator[str]:
-    """Yield two tables for each data set and quantity that the experiment's figures draw."""
+    """Yield three tables for each data set and quantity that the experiment's figures draw."""
     quantities = DRAWN.get(records[0].experiment, {}) if records else {}
-    done = [record for record in records if record.status == "finished"]
+    done = [record for record in records if record.status == "finished" and len(record.epochs) > 1]
     for dataset in dict.fromkeys(record.dataset for record in done):
         for title, quantity in quantities.items():
             values = pd.DataFrame(
@@ -60,38 +66,36 @@ def by_epoch(records: Sequence[RunRecord]) -> Iterator[str]:
                 columns=["method", "seed", "epoch", "value"],
             ).dropna()
             if len(values):
-                yield from _course(f"{dataset}, {title}", values)
+                said = (quantity.__doc__ or "").removeprefix("Return ").partition("\n")[0]
+                yield from _course(f"{dataset}, {title}", said, values)
 
 
-def _course(title: str, values: pd.DataFrame) -> Iterator[str]:
+def _course(title: str, said: str, values: pd.DataFrame) -> Iterator[str]:
     """Yield the tables of one quantity: its columns are method, seed, epoch and value."""
     wide = values.pivot_table(index=["method", "seed"], columns="epoch", values="value", sort=False)
     means = wide.groupby(level="method", sort=False).mean()
-    yield f"### {title}, by epoch\n"
-    yield f"| method by epoch | {' | '.join(map(str, means.columns))} |\n| --- |{' ---: |' * means.shape[1]}"
-    for method, row in means.iterrows():
-        yield f"| {method} | {' | '.join(f'{value:.4f}' for value in row)} |"
-    yield ""
-
-    over = pd.DataFrame(
-        {
-            "mean over epochs": wide.mean(axis=1),
-            "moved in all": wide.diff(axis=1).abs().sum(axis=1),
-            "end": wide.iloc[:, -1],
-        }
-    )
-    yield f"### {title}, over the course\n"
-    yield f"| method | {' | '.join(map(str, over.columns))} |\n| --- |{' ---: |' * over.shape[1]}"
-    for method, seeds in over.groupby(level="method", sort=False):
-        yield f"| {method} | {' | '.join(_cell(seeds[column].to_numpy(), 4) for column in over)} |"
-    yield ""
+    yield f"### {title}, by epoch\n\n{said[:1].upper()}{said[1:]}\n"
+    yield _table("method by epoch", means)
+    for part, by_seed in (
+        ("mean over epochs", wide.mean(axis=1)),
+        ("moved in all", wide.diff(axis=1).abs().sum(axis=1)),
+    ):
+        yield f"### {title}, {part}\n"
+        yield _table("method by seed", by_seed.unstack("seed").reindex(means.index))
 
 
-def _cell(values: np.ndarray, digits: int) -> str:
+def _table(head: str, frame: pd.DataFrame) -> str:
+    """Return a table of numbers with a row for each method."""
+    lines = [f"| {head} | {' | '.join(map(str, frame.columns))} |", f"| --- |{' ---: |' * frame.shape[1]}"]
+    lines += [f"| {method} | {' | '.join(f'{value:.3f}' for value in row)} |" for method, row in frame.iterrows()]
+    return "\n".join([*lines, ""])
+
+
+def _cell(values: NDArray[np.float64]) -> str:
     """Return mean ± half the 95 % interval of values, one of each seed."""
     half = float(half_width(np.std(values, ddof=1), len(values))) if len(values) > 1 else np.nan
-    mean = f"{np.mean(values):.{digits}f}"
-    return mean if np.isnan(half) else f"{mean} ± {half:.{digits}f}"
+    mean = f"{np.mean(values):.1f}"
+    return mean if np.isnan(half) else f"{mean} ± {half:.1f}"
 
 
 def by_number_of_tasks(records: Sequence[RunRecord], baseline: str) -> Iterator[str]:
@@ -123,7 +127,7 @@ def by_number_of_tasks(records: Sequence[RunRecord], baseline: str) -> Iterator[
         yield f"| method by number of tasks | {' | '.join(map(str, shares.columns))} |"
         yield f"| --- |{' ---: |' * shares.shape[1]}"
         for method, seeds in shares.groupby(level="method", sort=False):
-            yield f"| {method} | {' | '.join(_cell(seeds[column].to_numpy(), 1) for column in shares)} |"
+            yield f"| {method} | {' | '.join(_cell(seeds[column].to_numpy()) for column in shares)} |"
         yield ""
 
 

@@ -62,6 +62,14 @@ def test_seeds_are_paired_where_the_table_has_them(tmp_path: Path) -> None:
     assert together.half == pytest.approx(paired([1.0, 1.0, 1.1]).half) and together.half < apart.half / 5
 
 
+def test_a_table_by_seed_is_paired(tmp_path: Path) -> None:
+    rows = [["method by seed", "0", "1", "2"], ["x", "1.0", "2.0", "3.1"], ["y", "0.0", "1.0", "2.0"]]
+    with (tmp_path / "moved.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    comparison = Comparison(section="", source="", table="moved.csv", method="y", other="x", lower=True)
+    assert difference(comparison, tmp_path).mean == pytest.approx(31 / 30)
+
+
 def test_a_method_beside_the_mean_of_several_others(tmp_path: Path) -> None:
     rows = {
         "a_leaderboard.csv": [["method", "average"], ["x", "2.00"], ["y", "1.00"], ["z", "3.00"]],

@@ -17,38 +17,44 @@ from result_tables import cut
 Record = Callable[..., RunRecord]
 
 
-def test_a_quantity_by_epoch_and_over_its_course(record: Record) -> None:
+def test_a_quantity_by_epoch_and_by_seed(record: Record) -> None:
     """Epoch e has mean relatedness 1 - 1 / e: 0, 1/2, 2/3."""
     runs = [record("aamtrl", seed, {"a": {"accuracy": 90.0}}, experiment="aamtrl_newsgroups") for seed in range(3)]
-    lines = list(courses.by_epoch(runs))
-    assert "### digits, mean relatedness, by epoch\n" in lines and not any("variance" in line for line in lines)
-    assert "| aamtrl | 0.0000 | 0.5000 | 0.6667 |" in lines
-    assert "| aamtrl | 0.3889 ± 0.0000 | 0.6667 ± 0.0000 | 0.6667 ± 0.0000 |" in lines
-    assert [table.name for table in cut("\n".join(lines))] == [
-        "digits_mean_relatedness_by_epoch",
-        "digits_mean_relatedness_over_the_course",
-    ]
+    runs.append(
+        record("linear", 0, {"a": {"accuracy": 90.0}}, experiment="aamtrl_newsgroups", epochs=runs[0].epochs[:1])
+    )
+    page = "\n".join(courses.by_epoch(runs))
+    assert "Return" not in page and "The mean over pairs of tasks of R, in percent." in page
+    tables = {table.name: table.rows for table in cut(page.replace("### ", "## "))}
+    assert tables["digits_relatedness_by_epoch"] == (
+        ("method by epoch", "1", "2", "3"),
+        ("aamtrl", "0.000", "50.000", "66.667"),
+    )
+    means = tables["digits_relatedness_mean_over_epochs_seeds"]
+    assert means == (("method by seed", "0", "1", "2"), ("aamtrl", "38.889", "38.889", "38.889"))
     assert not list(courses.by_epoch([record("aamtrl", 0, {"a": {"accuracy": 90.0}}, experiment="other")]))
 
 
 def test_a_fall_and_a_rise_both_move(record: Record) -> None:
     run = record("aamtrl", 0, {"a": {"accuracy": 90.0}}, experiment="aamtrl_newsgroups")
     epochs = [
-        epoch.model_copy(update={"traces": {"R_mean": value}})
+        epoch.model_copy(update={"traces": {"R_mean": value, "R_var": value**2}})
         for epoch, value in zip(run.epochs, (0.9, 0.4, 0.8), strict=True)
     ]
-    assert "| aamtrl | 0.7000 | 0.9000 | 0.8000 |" in courses.by_epoch([run.model_copy(update={"epochs": epochs})])
+    page = "\n".join(courses.by_epoch([run.model_copy(update={"epochs": epochs})]))
+    assert page.count("| aamtrl | 90.000 | 40.000 | 80.000 |") == page.count("| aamtrl | 70.000 |") == 2
+    assert page.count("| aamtrl | 90.000 |\n") == 2, "moved in all"
 
 
 def test_losses_and_weights_of_the_tasks(record: Record) -> None:
     """Epoch e has losses 1/e and 2/e: variance 1/4 e²; seed 1's weights are 1/2 ∓ 1/2e."""
     test = {"a": {"accuracy": 90.0}, "b": {"accuracy": 80.0}}
     run = record("getmtl", 1, test, experiment="getmtl_traces_newsgroups")
-    lines = list(courses.by_epoch([run]))
-    assert "| getmtl | 0.2500 | 0.0625 | 0.0278 |" in lines
+    page = "\n".join(courses.by_epoch([run]))
+    assert "| getmtl | 2500.000 | 625.000 | 277.778 |" in page
     weights = [list(epoch.weights.values()) for epoch in run.epochs]
-    spreads = [abs(b - a) / (a + b) for a, b in weights]
-    assert f"| getmtl | {' | '.join(f'{spread:.4f}' for spread in spreads)} |" in lines
+    spreads = [100 * abs(b - a) / (a + b) for a, b in weights]
+    assert f"| getmtl | {' | '.join(f'{spread:.3f}' for spread in spreads)} |" in page
 
 
 def test_errors_beside_single_tasks_by_their_number(record: Record) -> None:
