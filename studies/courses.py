@@ -2,6 +2,7 @@
 
 *By epoch*: a quantity of each method, the mean over seeds. *By seed*: its mean over epochs, and how far it moved in
 all, which is the sum of its steps, up and down. Methods without epochs are left out.
+*By topic*: the norms of what a task has of its own in a topic of TOMATO at the end, and how many of them are zero.
 *By number of tasks*: the errors of methods beside those of single-task models of the same seed.
 """
 
@@ -96,6 +97,33 @@ def _cell(values: NDArray[np.float64]) -> str:
     half = float(half_width(np.std(values, ddof=1), len(values))) if len(values) > 1 else np.nan
     mean = f"{np.mean(values):.1f}"
     return mean if np.isnan(half) else f"{mean} ± {half:.1f}"
+
+
+def by_topic(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield for each data set the norms of the first seed, and the share of zeros by seed."""
+    norms = {
+        (record.dataset, record.method, record.seed): np.array(record.epochs[-1].traces["topic_norms"])
+        for record in records
+        if record.status == "finished" and record.epochs and "topic_norms" in record.epochs[-1].traces
+    }
+    for dataset in dict.fromkeys(dataset for dataset, _, _ in norms):
+        of_set = {(method, seed): matrix for (where, method, seed), matrix in norms.items() if where == dataset}
+        first_seeds = dict(reversed(of_set))
+        methods = list(dict.fromkeys(method for method, _ in of_set))
+        yield f"### {dataset}, norms by topic\n"
+        yield "The norm of what each task has of its own in a topic, tasks in their order, in the first seed.\n"
+        width = max(matrix.shape[1] for matrix in of_set.values())
+        yield f"| norms by topic | topic | {' | '.join(f'task {task}' for task in range(width))} |"
+        yield f"| --- | ---: |{' ---: |' * width}"
+        for method in methods:
+            for topic, row in enumerate(of_set[method, first_seeds[method]]):
+                cells = [f"{norm:.3f}" for norm in row] + ["–"] * (width - len(row))
+                yield f"| {method} | {topic} | {' | '.join(cells)} |"
+        yield ""
+        zeros = pd.Series({key: 100.0 * float(np.mean(matrix == 0)) for key, matrix in of_set.items()})
+        yield f"### {dataset}, pairs at zero\n"
+        yield "Pairs of a topic and a task without anything of their own, in percent.\n"
+        yield _table("method by seed", zeros.unstack().reindex(methods))
 
 
 def by_number_of_tasks(records: Sequence[RunRecord], baseline: str) -> Iterator[str]:

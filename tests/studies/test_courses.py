@@ -57,6 +57,17 @@ def test_losses_and_weights_of_the_tasks(record: Record) -> None:
     assert f"| getmtl | {' | '.join(f'{spread:.3f}' for spread in spreads)} |" in page
 
 
+def test_norms_by_topic_and_how_many_are_zero(record: Record) -> None:
+    runs = []
+    for seed, norms in enumerate(([[0.0, 1.5], [0.0, 0.25]], [[1.0, 1.0], [0.0, 2.0]])):
+        run = record("tomato_el", seed, {"a": {"accuracy": 90.0}, "b": {"accuracy": 80.0}})
+        last = run.epochs[-1].model_copy(update={"traces": {"topic_norms": norms}})
+        runs.append(run.model_copy(update={"epochs": [*run.epochs[:-1], last]}))
+    page = "\n".join(courses.by_topic([*runs, record("stl", 0, {"a": {"accuracy": 90.0}})]))
+    assert "| tomato_el | 0 | 0.000 | 1.500 |\n| tomato_el | 1 | 0.000 | 0.250 |" in page and "stl" not in page
+    assert "| tomato_el | 50.000 | 25.000 |" in page
+
+
 def test_errors_beside_single_tasks_by_their_number(record: Record) -> None:
     scores = {  # of apparel, of the second task: errors of 10 and 20 for single tasks
         ("2 tasks", "stl"): (90.0, 80.0),
