@@ -115,9 +115,10 @@ def page(records: Sequence[RunRecord], home: Home) -> Iterator[str]:
         table = found.pivot_table(index="transfer", columns="method", values=column, sort=False).dropna(axis="columns")
         yield f"{title}:\n"
         yield f"| transfer | {' | '.join(map(str, table.columns))} |\n| --- |{' ---: |' * table.shape[1]}"
-        for transfer, row in pd.concat([table, table.mean().to_frame("mean").T]).iterrows():
+        for transfer, row in table.iterrows():
             yield f"| {transfer} | {' | '.join(f'{value:.1f}' for value in row)} |"
-        yield ""
+        means = ", ".join(f"{method} {value:.1f}" for method, value in table.mean().items())
+        yield f"\nMean over {len(table)} transfers: {means}.\n"
 
 
 def picture(features: Mapping[str, Features], title: str, path: Path) -> Path:
