@@ -144,7 +144,7 @@ def difference(comparison: Comparison, tables: Path = TABLES) -> Difference:
         cells = {name(row, len(comparison.method.split(", "))): row for row in reversed(rows)}
         column = next(title for title in rows[0] if title.startswith(comparison.column))
         mine = cells[comparison.method][column]
-        by_seed = path.with_name(path.name.replace("_leaderboard", "_seeds"))
+        by_seed = path.with_name(path.name.replace("_leaderboard", "_by_seed_seeds"))
         if not comparison.other:
             mean, half = mean_and_half(mine)
             freedom = comparison.seeds - 1
