@@ -808,13 +808,14 @@ def _settings(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
 def bencheval(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
     """Return the finished runs as bencheval, the engine of TabArena's leaderboards, reads them.
 
-    The error is the mean over tasks: 1 less what is higher where better, else the error in deviations of the targets.
+    The error is the mean over tasks: 1 less what is higher where better, else the error as it is, of targets that were
+    divided by their deviation.
     The seconds are those of training and validation, a share where seeds were trained together.
     """
 
     def error(record: RunRecord, task: str, metric: str) -> float:
         value = record.metrics["test"][task][metric]
-        return 1 - value / 100 if record.higher_is_better[metric] else value / record.deviations.get(task, 1.0)
+        return 1 - value / 100 if record.higher_is_better[metric] else value
 
     return [
         {

@@ -73,7 +73,12 @@ def test_a_table_by_seed_is_paired(tmp_path: Path) -> None:
 def test_a_method_beside_the_mean_of_several_others(tmp_path: Path) -> None:
     rows = {
         "a_leaderboard.csv": [["method", "average"], ["x", "2.00"], ["y", "1.00"], ["z", "3.00"]],
-        "a_by_seed_seeds.csv": [["method by seed", "0", "1"], ["x", "2.0", "5.0"], ["y", "1.0", "2.0"], ["z", "2.0", "4.0"]],
+        "a_by_seed_seeds.csv": [
+            ["method by seed", "0", "1"],
+            ["x", "2.0", "5.0"],
+            ["y", "1.0", "2.0"],
+            ["z", "2.0", "4.0"],
+        ],
     }
     for name, table in rows.items():
         with (tmp_path / name).open("w", encoding="utf-8", newline="") as file:

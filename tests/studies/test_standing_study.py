@@ -247,6 +247,14 @@ def test_steps_are_timed_alone_and_suites_without_data_are_left_out_by_name(
     assert gone.startswith("emotions is left out: ") and "needs its files" in gone
 
 
+def test_the_errors_of_a_table_are_near_one_where_the_mean_is_predicted() -> None:
+    """They are in deviations of the targets, once."""
+    frame = pd.read_csv(Path(__file__).parents[2] / "results" / "2026-11-27" / "bencheval.csv")
+    constant = frame[(frame["method"] == "constant") & (frame["metric"] == "rmse")]
+    tables = constant[~constant["task"].isin(["scpf"])]  # whose test targets vary more than those of training
+    assert len(tables) > 50 and tables["metric_error"].between(0.85, 1.35).all()
+
+
 def test_results_as_bencheval_reads_them(record: Record) -> None:
     """Every run of the first edition is there, and every task has every method and seed."""
     records = program.records_of_results(Path(__file__).parents[2] / "results" / "2026-11-24")
@@ -261,7 +269,7 @@ def test_results_as_bencheval_reads_them(record: Record) -> None:
     assert program.bencheval([lost])[0]["metric_error"] == pytest.approx(0.15)
     assert program.bencheval([lost.model_copy(update={"status": "diverged", "metrics": {}})]) == []
     scaled = record("mgda", 0, {"a": {"error": 6.0}}, deviations={"a": 4.0})
-    assert program.bencheval([scaled])[0]["metric_error"] == 1.5
+    assert program.bencheval([scaled])[0]["metric_error"] == 6.0, "of targets that were divided already"
 
 
 def test_a_suite_with_a_missing_run_is_left_out_by_name(record: Record) -> None:

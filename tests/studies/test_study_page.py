@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import re
+import statistics
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -19,6 +21,7 @@ PAGE = (ROOT / "docs/study.md").read_text(encoding="utf-8").replace("−", "-")
 RESULTS = ROOT / re.findall(r"\(\.\./(results/[\d-]+)/README\.md\)", PAGE)[0]
 TABLES = (RESULTS / "README.md").read_text(encoding="utf-8").replace("−", "-")
 ANSWER = PAGE.partition("\n## ")[0].partition("\n\n![")[0].partition("\n\n")[2]
+FLOORS = ("constant", "linear", "forest", "boosting")
 FIRST = "results/2026-11-24"  # the first edition
 WORDS = dict(zip(("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), range(2, 11), strict=True))
 # Claim of a paper -> the methods that stand for it, in the order of the cell.
@@ -114,7 +117,7 @@ def test_what_the_study_says_of_a_claim_is_the_row_of_its_methods() -> None:
 
 def test_the_answer_follows_from_the_tables() -> None:
     experiment = yaml.safe_load((RESULTS / "experiment.yaml").read_text(encoding="utf-8"))
-    assert ANSWER.startswith("**None does") and not any(row["win"] for row in METHODS.values())
+    assert ANSWER.startswith("**None is shown to") and not any(row["win"] for row in METHODS.values())
     assert number(r"On (\d+) suites") == len(SUITES)
     assert number(r"with (\w+) seeds") == len(experiment["seeds"])
     assert number(r"(\w+) trials for every row") == experiment["search"]["budget"]
@@ -127,6 +130,7 @@ def test_the_answer_follows_from_the_tables() -> None:
     assert number(r"Of ([\d,]+) pairs") == sum(cell != "–" for cell in cells)
     assert number(r"finds (\d+) better") == sum(int(row["better"]) for row in SUITES)
     assert number(r"better and (\d+) worse") == sum(int(row["worse"]) for row in SUITES)
+    assert number(r"on (\w+) suites ten seeds can show") == sum(float(row["detectable"]) <= 1 for row in SUITES)
     hopeful = {method for method, row in METHODS.items() if float(row["P better"]) >= 0.05}
     assert number(r"For (\d+) methods the probability") == len(METHODS) - len(hopeful)
     assert number(r"the other (\w+) \(") == len(hopeful)
@@ -146,15 +150,46 @@ def test_what_the_answer_says_of_floors_and_cheap_forms_follows_from_the_tables(
     behind = [row["suite"] for row, side in zip(trees, sides, strict=True) if set(side.values()) <= {-1}]
     assert number(r"beat the best row on (\w+) of the") == len(ahead)
     (named,) = re.findall(r"of the \d+ suites that have them \(([^)]*)\)", re.sub(r"\s+", " ", ANSWER))
-    assert named.replace("`", "").split(", ") == ahead
+    assert named.partition(";")[0].replace("`", "").split(", ") == ahead
     assert number(r"both are behind on (\w+)") == len(behind)
 
     mean = table_of(TABLES, "Both forms of a gradient")[-1]
     gain, half, ratio = re.findall(
-        r"gains (\S+) ± (\S+) points over the exact one, at (\S+) of", re.sub(r"\s+", " ", ANSWER)
+        r"differs by (\S+) ± (\S+) points from the exact one, at (\S+) of", re.sub(r"\s+", " ", ANSWER)
     )[0]
     assert same(gain, mean["cheap - exact"]) and same(half, mean["± suites"])
     assert same(ratio, mean["step, cheap / exact"])
+
+
+def test_what_the_answer_says_of_linear_models_and_the_ensemble_follows_from_the_runs() -> None:
+    ahead: dict[str, list[str]] = {floor: [] for floor in FLOORS}
+    metrics = {row["suite"]: row["metric"] for row in SUITES}
+    for suite, metric in metrics.items():
+        runs = pd.read_csv(RESULTS / f"runs_{suite}.csv")
+        scores = runs.set_index("method").iloc[:, list(runs.columns).index("parameters") :]
+        means = scores.mean(axis=1).groupby(level=0).mean() * (-1 if metric == "rmse" else 1)
+        best = means.drop(index=[floor for floor in FLOORS if floor in means]).max()
+        for floor in FLOORS:
+            ahead[floor] += [suite] if floor in means and means[floor] > best else []
+    assert number(r"than the best row on (\w+) of") == len(ahead["linear"])
+    (named,) = re.findall(r"better mean than the best row on \w+ of \d+ \(([^)]*)\)", re.sub(r"\s+", " ", ANSWER))
+    assert named.replace("`", "").split(", ") == ahead["linear"] and ahead["constant"] == ["parkinsons"]
+    above = sum(float(row["ensemble - stl"]) > float(row["equal - stl"]) for row in SUITES)
+    assert number(r"is above `equal` on (\d+) of") == above
+
+
+def test_what_the_answer_says_of_scatter_follows_from_the_tables() -> None:
+    (named,) = re.findall(r"On seven suites \(([^)]*)\) gains scatter", re.sub(r"\s+", " ", ANSWER))
+    spreads = {row["suite"]: float(row["σ of gains"]) for row in SUITES}
+    wide = sorted((suite for suite in spreads if spreads[suite] > 3), key=lambda suite: -spreads[suite])
+    assert sorted(named.replace("`", "").split(", ")) == sorted(wide) and len(wide) == 7
+    assert number(r"scatter by (\d+) to") == round(min(spreads[suite] for suite in wide))
+    assert number(r"scatter by \d+ to (\d+) points") == round(max(spreads.values()))
+    gains = {row["method"]: row["atp7d"] for row in table_of(TABLES, "Gains") if row["atp7d"] != "–"}
+    values = {method: float(cell.split()[0].rstrip("*")) for method, cell in gains.items()}
+    assert number(r"On `atp7d`, (\d+) of") == sum(value > 0 for value in values.values())
+    assert number(r"On `atp7d`, \d+ of (\d+) methods gain") == len(values)
+    assert values["random_static"] >= statistics.median(values.values())
 
 
 def side_of(row: dict[str, str], floor: str) -> int:
