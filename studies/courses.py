@@ -137,6 +137,7 @@ def by_number_of_tasks(records: Sequence[RunRecord], baseline: str) -> Iterator[
     if len(sets) < 2 or not all(re.fullmatch(r"\d+ tasks", name) for name in sets):
         return
 
+    yield "### Number of tasks\n"
     tested = {record.dataset: list(record.main_metrics) for record in done}
     first = next(task for task in tested[sets[0]] if all(task in tasks for tasks in tested.values()))
     for title, tasks in (
