@@ -3,6 +3,7 @@
 *By epoch*: a quantity of each method, the mean over seeds. *By seed*: its mean over epochs, and how far it moved in
 all, which is the sum of its steps, up and down. Methods without epochs are left out.
 *By topic*: the norms of what a task has of its own in a topic of TOMATO at the end, and how many of them are zero.
+*By task*: the gates and the task weights of DSMTL at the end.
 *By number of tasks*: the errors of methods beside those of single-task models of the same seed.
 """
 
@@ -92,11 +93,11 @@ def _table(head: str, frame: pd.DataFrame) -> str:
     return "\n".join([*lines, ""])
 
 
-def _cell(values: NDArray[np.float64]) -> str:
+def _cell(values: NDArray[np.float64], digits: int = 1) -> str:
     """Return mean ± half the 95 % interval of values, one of each seed."""
     half = float(half_width(np.std(values, ddof=1), len(values))) if len(values) > 1 else np.nan
-    mean = f"{np.mean(values):.1f}"
-    return mean if np.isnan(half) else f"{mean} ± {half:.1f}"
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if np.isnan(half) else f"{mean} ± {half:.{digits}f}"
 
 
 def by_topic(records: Sequence[RunRecord]) -> Iterator[str]:
@@ -124,6 +125,33 @@ def by_topic(records: Sequence[RunRecord]) -> Iterator[str]:
         yield f"### {dataset}, pairs at zero\n"
         yield "Pairs of a topic and a task without anything of their own, in percent.\n"
         yield _table("method by seed", zeros.unstack().reindex(methods))
+
+
+def by_task(records: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield tables of the gates, and of the weights of tasks that a search found, at the end of each run."""
+    ended = [record for record in records if record.status == "finished" and record.epochs]
+    for trace, title in (
+        ("gates", "Gates at the end, of the private features"),
+        ("task_weights", "Weights of the tasks"),
+    ):
+        values = pd.DataFrame(
+            [
+                (record.dataset, record.method, task, value)
+                for record in ended
+                for task, value in record.epochs[-1].traces.get(trace, {}).items()
+            ],
+            columns=["dataset", "method", "task", "value"],
+        )
+        for dataset, of_set in values.groupby("dataset", sort=False):
+            tasks = list(dict.fromkeys(of_set["task"]))
+            name = trace.replace("_", " ")
+            yield f"### {dataset}, {name} by task\n\n{title}, means over seeds with half the interval.\n"
+            yield f"| {name} | {' | '.join(tasks)} |\n| --- |{' ---: |' * len(tasks)}"
+            for method, of_method in of_set.groupby("method", sort=False):
+                of_task = {task: group["value"].to_numpy() for task, group in of_method.groupby("task")}
+                cells = [_cell(of_task[task], 3) if task in of_task else "–" for task in tasks]
+                yield f"| {method} | {' | '.join(cells)} |"
+            yield ""
 
 
 def by_number_of_tasks(records: Sequence[RunRecord], baseline: str) -> Iterator[str]:

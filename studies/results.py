@@ -185,6 +185,7 @@ def section(experiment: Experiment, records: tuple[RunRecord, ...], home: Home) 
     yield from structures.found(records)
     yield from courses.by_epoch(records)
     yield from courses.by_topic(records)
+    yield from courses.by_task(records)
     yield from courses.by_number_of_tasks(records, str(experiment.baseline))
     if safe := list(safety.safety(records, str(experiment.baseline))):
         yield "\n".join([*safe, ""])

@@ -68,6 +68,17 @@ def test_norms_by_topic_and_how_many_are_zero(record: Record) -> None:
     assert "| tomato_el | 50.000 | 25.000 |" in page
 
 
+def test_gates_and_weights_by_task(record: Record) -> None:
+    runs = []
+    for seed, gate in enumerate((0.2, 0.3, 0.4)):
+        run = record("dsmtl_al", seed, {"a": {"accuracy": 90.0}, "b": {"accuracy": 80.0}})
+        traces = {"gates": {"b": gate}, "task_weights": {"a": 0.75, "b": 0.25}}
+        runs.append(run.model_copy(update={"epochs": [run.epochs[-1].model_copy(update={"traces": traces})]}))
+    page = "\n".join(courses.by_task([*runs, record("stl", 0, {"a": {"accuracy": 90.0}})]))
+    assert "| gates | b |" in page and "| dsmtl_al | 0.300 ± 0.248 |" in page and "stl" not in page
+    assert "| task weights | a | b |" in page and "| dsmtl_al | 0.750 ± 0.000 | 0.250 ± 0.000 |" in page
+
+
 def test_errors_beside_single_tasks_by_their_number(record: Record) -> None:
     scores = {  # of apparel, of the second task: errors of 10 and 20 for single tasks
         ("2 tasks", "stl"): (90.0, 80.0),
